@@ -1,11 +1,9 @@
 """Predicates over the evidence table: the ``when`` of rules and tree nodes.
 
 A condition is the WHERE part of an SQL query and nothing else: columns, literals, ``AND OR NOT``,
-comparisons, ``BETWEEN``, ``IN``, ``IS [NOT] NULL``, ``+ - * /`` and parentheses. Two whitelists
-stand between a user's text and Polars: every *token* is checked before sqlglot's parser sees it
-(``condition_text``), and every *node* of the parsed tree when it becomes a Polars expression.
-Nothing is opened, read or run while parsing, which is why ``polars.sql_expr`` is not used: it
-opens files.
+comparisons, ``BETWEEN``, ``IN``, ``IS [NOT] NULL``, ``+ - * /`` and parentheses; ``condition_text``
+refuses the rest of SQL. Nothing is opened, read or run while parsing, which is why
+``polars.sql_expr`` is not used: it opens files.
 
 Truth is three-valued, as in SQL (Kleene): NULL is *unknown*. NaN, infinities and a division by
 zero are NULL.
@@ -13,16 +11,16 @@ zero are NULL.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import operator
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import polars as pl
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
-from driftwatch.condition_text import ALLOWED, SQL, read_tokens, refuse
+from driftwatch.condition_text import ALLOWED, read_predicate, refuse, span_of
 from driftwatch.evidence import BY_NAME, Column, DType
 
 
@@ -72,30 +70,22 @@ def _of_evidence(text: str, lenient: frozenset[str]) -> Condition:
 
 
 def _checked(text: str, columns: Mapping[str, Column], lenient: frozenset[str]) -> Condition:
-    builder = _Builder(text, columns, lenient)
-    try:
-        predicate = _only(SQL.parser().parse(read_tokens(text, columns), text))
-        expression = builder.truth(predicate)
-    except (SqlglotError, RecursionError, ValueError) as error:
-        refuse(text, 0, "syntax", f"this is not a condition ({type(error).__name__})", ALLOWED)
-    columns_read = frozenset(builder.columns)
+    predicate = read_predicate(text, columns)
+    expression = _Builder(text, columns, lenient).truth(predicate)
+    columns_read = frozenset(column.name for column in predicate.find_all(exp.Column))
     return Condition(text, columns_read, expression & _EVERY_ROW, predicate, lenient)
-
-
-def _only(statements: list[exp.Expr | None]) -> exp.Expr:
-    if len(statements) != 1 or statements[0] is None:
-        raise ValueError(f"{len(statements)} statements")
-    return statements[0]
 
 
 # As long as the frame: a constant has one row, and Polars 2.1 gives one for
 # `literal == when(…).then(column)` where the whole column is NULL.
 _EVERY_ROW = pl.repeat(True, pl.len(), dtype=pl.Boolean)
 _LITERALS = exp.Literal | exp.Boolean
-_TRUTHS = (
-    exp.And | exp.Or | exp.Not | exp.Is | exp.Between | exp.In
-    | exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE
-)  # fmt: skip
+_TRUTHS = exp.Connector | exp.Not | exp.Predicate
+_OPERATORS: Mapping[type[exp.Expr], Callable[[Any, Any], pl.Expr]] = {
+    exp.Add: operator.add, exp.Sub: operator.sub, exp.Mul: operator.mul, exp.Div: operator.truediv,
+    exp.EQ: operator.eq, exp.NEQ: operator.ne, exp.LT: operator.lt, exp.LTE: operator.le,
+    exp.GT: operator.gt, exp.GTE: operator.ge,
+}  # fmt: skip
 _WORDS: Mapping[DType, str] = {
     "float": "a number",
     "bool": "true or false",
@@ -109,13 +99,10 @@ _DTYPES: Mapping[DType, type[pl.DataType]] = {
 
 
 class _Builder:
-    """The visitor: ``truth`` makes Boolean expressions, ``value`` any; the rest is refused."""
+    """The visitor: ``truth`` makes Boolean expressions, ``value`` any; other types are refused."""
 
     def __init__(self, text: str, schema: Mapping[str, Column], lenient: frozenset[str]) -> None:
-        self.text = text
-        self.schema = schema
-        self.lenient = lenient
-        self.columns: set[str] = set()
+        self.text, self.schema, self.lenient = text, schema, lenient
 
     def truth(self, node: exp.Expr) -> pl.Expr:
         """A Boolean expression, or a refusal of the node."""
@@ -131,11 +118,10 @@ class _Builder:
             case exp.Not():
                 return ~self.truth(node.this)
             case exp.Is(expression=exp.Null()):
-                self._unchained(node.this)
-                return self.value(node.this)[0].is_null()
+                return self.value(self._unchained(node.this))[0].is_null()
             case exp.Between() | exp.In():
                 return self._settled(node, self._range(node))
-            case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+            case exp.Predicate() if type(node) in _OPERATORS:
                 return self._settled(node, self._comparison(node))
         expression, kind = self.value(node)
         if kind != "bool":
@@ -146,8 +132,11 @@ class _Builder:
     def value(self, node: exp.Expr) -> tuple[pl.Expr, DType]:
         """An expression and its type, or a refusal of the node."""
         match node:
-            case exp.Column(this=exp.Identifier(quoted=False)) if len(node.parts) == 1:
-                return self._column(node.name)
+            case exp.Column():
+                kind = self.schema[node.name].dtype
+                # Cast: an evidence column that is NULL throughout may come without its type.
+                column = pl.col(node.name).cast(_DTYPES[kind])
+                return (_finite(column) if kind == "float" else column), kind
             case exp.Literal(is_string=True):
                 return pl.lit(str(node.this), dtype=pl.String), "string"
             case exp.Literal():
@@ -158,24 +147,15 @@ class _Builder:
                 return self.value(node.this)
             case exp.Neg():
                 return -self._number(node.this), "float"
-            case exp.Add():
-                return _finite(self._number(node.this) + self._number(node.expression)), "float"
-            case exp.Sub():
-                return _finite(self._number(node.this) - self._number(node.expression)), "float"
-            case exp.Mul():
-                return _finite(self._number(node.this) * self._number(node.expression)), "float"
-            case exp.Div():
-                return _finite(self._number(node.this) / self._number(node.expression)), "float"
-        if isinstance(node, _TRUTHS):
-            return self.truth(node), "bool"
-        self._fail(node, f"{node.key.upper()} is not allowed here", "not-allowed", ALLOWED)
-
-    def _column(self, name: str) -> tuple[pl.Expr, DType]:
-        self.columns.add(name)
-        kind = self.schema[name].dtype
-        # Cast: an evidence column that is NULL throughout may come without its type.
-        column = pl.col(name).cast(_DTYPES[kind])
-        return (_finite(column) if kind == "float" else column), kind
+            case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
+                ends = self._number(node.this), self._number(node.expression)
+                return _finite(_OPERATORS[type(node)](*ends)), "float"
+        if isinstance(node, exp.Null) or (
+            isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null)
+        ):
+            help_text = "write IS NULL, IS NOT NULL, or ="
+            self._fail(node, "IS is only for NULL", "not-allowed", help_text)
+        return self.truth(node), "bool"
 
     def _number(self, node: exp.Expr) -> pl.Expr:
         expression, kind = self.value(node)
@@ -184,34 +164,23 @@ class _Builder:
         return expression
 
     def _comparison(self, node: exp.Expr) -> pl.Expr:
-        self._unchained(node.this)
-        self._unchained(node.expression)
-        (first, kind), (second, other) = self.value(node.this), self.value(node.expression)
+        (first, kind), (second, other) = (
+            self.value(self._unchained(one)) for one in (node.this, node.expression)
+        )
         self._same(node, kind, other)
-        match node:
-            case exp.EQ():
-                return first == second
-            case exp.NEQ():
-                return first != second
-        if kind != "float":
+        if kind != "float" and not isinstance(node, exp.EQ | exp.NEQ):
             self._fail(node, f"{_WORDS[kind]} has no order", "type", "write = or <>")
-        match node:
-            case exp.LT():
-                return first < second
-            case exp.LTE():
-                return first <= second
-            case exp.GT():
-                return first > second
-        return first >= second
+        return _OPERATORS[type(node)](first, second)
 
     def _range(self, node: exp.Expr) -> pl.Expr:
         """BETWEEN and IN."""
-        self._unchained(node.this)
-        subject, kind = self.value(node.this)
+        subject, kind = self.value(self._unchained(node.this))
         if isinstance(node, exp.Between):
             self._same(node, kind, "float")
             low, high = self._number(node.args["low"]), self._number(node.args["high"])
             return (subject >= low) & (subject <= high)
+        if not node.expressions:
+            self._fail(node, "IN wants a list of literals in parentheses", "syntax", ALLOWED)
         result = pl.lit(False, dtype=pl.Boolean)
         for item in node.expressions:
             if not isinstance(item.this if isinstance(item, exp.Neg) else item, _LITERALS):
@@ -222,37 +191,28 @@ class _Builder:
         return result
 
     def _same(self, node: exp.Expr, kind: DType, other: DType) -> None:
-        if "time" in (kind, other):
-            self._fail(node, "a time can only be asked for with IS NULL", "type")
         if kind != other:
             message = f"{_WORDS[kind]} is compared with {_WORDS[other]}"
             self._fail(node, message, "type", "text stands in single quotes, numbers do not")
 
-    def _unchained(self, node: exp.Expr) -> None:
+    def _unchained(self, node: exp.Expr) -> exp.Expr:
         """``a < b < c`` and ``a = b IS NULL`` mean other things to other readers."""
         if isinstance(node, _TRUTHS):
             help_text = "join them with AND, or put one in parentheses"
             self._fail(node, "comparisons cannot be chained", "syntax", help_text)
+        return node
 
     def _settled(self, node: exp.Expr, expression: pl.Expr) -> pl.Expr:
         """False instead of NULL where the node reads a lenient column."""
-        if self.lenient and any(
-            column.name in self.lenient for column in node.find_all(exp.Column)
-        ):
-            return expression.fill_null(False)
-        return expression
+        if self.lenient.isdisjoint(column.name for column in node.find_all(exp.Column)):
+            return expression
+        return expression.fill_null(False)
 
     def _fail(
         self, node: exp.Expr, message: str, code: str, help_text: str | None = None
     ) -> NoReturn:
-        """Refuse a node, from the first to the last place below it that sqlglot kept."""
-        spans = [
-            (part.meta["start"], part.meta["end"] + 1)
-            for part in node.walk()
-            if isinstance(part.meta.get("start"), int) and isinstance(part.meta.get("end"), int)
-        ]
-        start = min((first for first, _ in spans), default=0)
-        end = max((last for _, last in spans), default=1)
+        """Refuse a node, as far as its first line."""
+        start, end = span_of(node)
         end = min(end, f"{self.text}\n".index("\n", start))
         refuse(self.text, start, code, message, help_text, max(end - start, 1))
 

@@ -1,9 +1,7 @@
-"""The text of a condition → tokens that may go to a parser, or one error with its position.
+"""The text of a condition → sqlglot's tree of it, or an error with its position.
 
-The grammar of a predicate, seen as a row of tokens, is almost regular: operands and operators
-alternate. So everything a condition may not contain (functions, sub-selects, aliases, a second
-statement, something left over at the end) is refused here, before sqlglot's parser, which is
-lenient (``a > 1 garbage`` parses as an alias), sees it.
+What a condition may not contain is refused token by token, before sqlglot's parser, and node by
+node behind it, as that parser is lenient (``a > 1 garbage`` is an alias there).
 """
 
 from __future__ import annotations
@@ -14,15 +12,15 @@ import re
 from collections.abc import Collection
 from typing import NoReturn
 
-from sqlglot import Token, TokenType
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
 from driftwatch.errors import ConditionError
 
 MAX_CHARACTERS = 512
 MAX_TERMS = 64  # columns and literals
-MAX_DEPTH = 16  # parentheses plus NOTs or signs in a row: far below Python's recursion limit
+MAX_DEPTH = 16  # of parentheses, and of NOTs or signs in a row: below Python's recursion limit
 
 ALLOWED = (
     "a condition is columns, numbers, 'text', AND OR NOT, = <> < <= > >=, BETWEEN, IN, "
@@ -42,47 +40,20 @@ _INSTEAD = {
     "notnull": "write IS NOT NULL",
     "select": "a condition reads one evidence row and nothing else",
 }
-SQL = Dialect.get_or_raise(None)
+_SQL = Dialect.get_or_raise(None)
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?")
 
-_OPERANDS = {
-    TokenType.NUMBER,
-    TokenType.STRING,
-    TokenType.TRUE,
-    TokenType.FALSE,
-    TokenType.VAR,
-}
+_FREE_TEXT = {TokenType.NUMBER, TokenType.STRING, TokenType.VAR}
+_OPERANDS = _FREE_TEXT | {TokenType.TRUE, TokenType.FALSE}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS}
-_OPERATORS = {
-    TokenType.PLUS,
-    TokenType.DASH,
-    TokenType.STAR,
-    TokenType.SLASH,
-    TokenType.EQ,
-    TokenType.NEQ,
-    TokenType.LT,
-    TokenType.LTE,
-    TokenType.GT,
-    TokenType.GTE,
-    TokenType.AND,
-    TokenType.OR,
-    TokenType.BETWEEN,
-}
-_OTHERS = {
-    TokenType.L_PAREN,
-    TokenType.R_PAREN,
-    TokenType.COMMA,
-    TokenType.NOT,
-    TokenType.IS,
-    TokenType.IN,
-    TokenType.NULL,
-}
-_TOKEN_TYPES = _OPERANDS | _OPERATORS | _OTHERS
-_ENDS_OF_RANGE = {TokenType.AND, TokenType.OR, TokenType.R_PAREN}
 # sqlglot reads more spellings than these as the same token ("!" for NOT, "==" for "=").
 _SPELLINGS = frozenset(("(", ")", ",", "+", "-", "*", "/", "=", "<>", "!=", "<", "<=", ">", ">="))
 _WORDS = frozenset(("AND", "OR", "NOT", "IS", "IN", "BETWEEN", "NULL", "TRUE", "FALSE"))
-_FREE_TEXT = {TokenType.NUMBER, TokenType.STRING, TokenType.VAR}
+_NODES = (
+    exp.And, exp.Or, exp.Not, exp.Is, exp.Between, exp.In, exp.Paren, exp.Column, exp.Identifier,
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg,
+    exp.Literal, exp.Boolean, exp.Null,
+)  # fmt: skip
 
 
 def refusal(
@@ -103,23 +74,70 @@ def refuse(
     raise refusal(text, offset, code, message, help_text, length)
 
 
-def read_tokens(text: str, columns: Collection[str]) -> list[Token]:
-    """Tokens of the text, each allowed where it stands; every name is a known column.
+def read_predicate(text: str, columns: Collection[str]) -> exp.Expr:
+    """The tree of the text, of nodes that a condition has; every name is a known column.
 
     Raises:
         ConditionError: ``empty``, ``too-long``, ``too-many-terms``, ``too-deep``, ``syntax``,
             ``not-allowed``, ``unknown-column`` or ``number``.
     """
-    if len(text) > MAX_CHARACTERS:
-        refuse(
-            text,
-            0,
-            "too-long",
-            f"the condition has {len(text):,} characters, at most {MAX_CHARACTERS} are allowed",
-            _SMALLER,
-        )
+    tokens = _tokens(text, columns)
     try:
-        tokens = SQL.tokenize(text)
+        tree, *more = _SQL.parser(error_message_context=MAX_CHARACTERS).parse(tokens, text)
+    except ParseError as error:
+        _refuse_order(text, **error.errors[0])
+    except (SqlglotError, RecursionError, ValueError) as error:
+        refuse(text, 0, "syntax", f"this is not a condition ({type(error).__name__})", ALLOWED)
+    if tree is None or more:
+        refuse(text, 0, "syntax", "this is not a condition", ALLOWED)
+    for node in tree.walk():
+        if isinstance(node, exp.Alias | exp.Aliases):
+            start, end = span_of(node.args.get("alias") or node.expressions[0])
+            message = f"{text[start:end]} is left over"
+            refuse(text, start, "syntax", message, "join comparisons with AND or OR", end - start)
+        is_keyword = isinstance(node, exp.Column) and node.name not in columns
+        if is_keyword or not isinstance(node, _NODES):
+            start, end = span_of(node)
+            refuse(text, start, "syntax", "this is not a condition", ALLOWED, end - start)
+    return tree
+
+
+def span_of(node: exp.Expr) -> tuple[int, int]:
+    """From the first to behind the last place at or below a node that sqlglot kept."""
+    places = [one.meta for one in node.walk() if isinstance(one.meta.get("start"), int)]
+    starts, ends = [one["start"] for one in places], [one["end"] + 1 for one in places]
+    return min(starts, default=0), max(ends, default=1)
+
+
+def _refuse_order(
+    text: str, *, description: str, start_context: str, highlight: str, **_: object
+) -> NoReturn:
+    """A token that does not stand where it can, as sqlglot names it."""
+    start, help_text, rest = len(start_context), ALLOWED, text[len(start_context + highlight) :]
+    if description.startswith("Invalid expression"):
+        message = f"{highlight} is left over"
+        help_text = (
+            "add ( or leave it out" if highlight == ")" else "join comparisons with AND or OR"
+        )
+    elif "'high'" in description:
+        message, help_text = "BETWEEN wants two bounds", "write x BETWEEN 1 AND 2"
+    elif rest.strip() or "'this'" in description:
+        message = f"something is wrong at {highlight}"
+    else:
+        start, highlight = len(text.rstrip()), " "
+        is_open = description == "Expecting )"
+        message = "a parenthesis is not closed" if is_open else "something is missing at the end"
+    refuse(text, start, "syntax", message, help_text, len(highlight))
+
+
+def _tokens(text: str, columns: Collection[str]) -> list[Token]:
+    """Tokens of the text, each of a kind that a condition has."""
+    if len(text) > MAX_CHARACTERS:
+        most = f"at most {MAX_CHARACTERS} are allowed"
+        message = f"the condition has {len(text):,} characters, {most}"
+        refuse(text, 0, "too-long", message, _SMALLER)
+    try:
+        tokens = _SQL.tokenize(text)
     except SqlglotError:
         quote = max(text.rfind(mark) for mark in "'\"")
         refuse(text, max(quote, 0), "syntax", "this text is not closed", "add the closing quote")
@@ -127,16 +145,19 @@ def read_tokens(text: str, columns: Collection[str]) -> list[Token]:
         refuse(text, 0, "empty", "the condition is empty", ALLOWED)
     # A column may carry a name that is a keyword elsewhere in SQL.
     tokens = [_as_column(token) if token.text in columns else token for token in tokens]
-    terms = 0
-    for index, token in enumerate(tokens):
-        following = tokens[index + 1].token_type if index + 1 < len(tokens) else None
-        _check_alone(text, token, following, columns)
-        terms += token.token_type in _OPERANDS
+    kinds = [None, *(token.token_type for token in tokens), None]
+    terms = opened = signs = 0
+    for token, before, kind, following in zip(tokens, kinds, kinds[1:], kinds[2:], strict=False):
+        _check_token(text, token, (before, following), columns)
+        terms += kind in _OPERANDS
+        opened += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        signs = signs + 1 if kind in _PREFIXES else 0
         if terms > MAX_TERMS:
             message = f"more than {MAX_TERMS} columns and literals"
             refuse(text, token.start, "too-many-terms", message, _SMALLER)
-    _check_order(text, tokens)
-    _check_ranges(text, tokens)
+        if max(opened, signs) > MAX_DEPTH:
+            message = f"nested more than {MAX_DEPTH} deep"
+            refuse(text, token.start, "too-deep", message, _SMALLER)
     _check_names(text, tokens, columns)
     return tokens
 
@@ -155,134 +176,36 @@ def _as_column(token: Token) -> Token:
     )
 
 
-def _check_alone(
-    text: str, token: Token, following: TokenType | None, columns: Collection[str]
+def _check_token(
+    text: str, token: Token, beside: tuple[TokenType | None, ...], columns: Collection[str]
 ) -> None:
-    """Refuse a token that may stand nowhere in a condition."""
-    kind, start = token.token_type, token.start
+    """Refuse a token that may stand nowhere in a condition, or not ``beside`` these two."""
+    kind, start, (before, following) = token.token_type, token.start, beside
     spelling = text[start : token.end + 1]
 
-    def no(code: str, message: str, help_text: str | None = ALLOWED) -> NoReturn:
+    def no(message: str, help_text: str | None = ALLOWED, code: str = "not-allowed") -> NoReturn:
         refuse(text, start, code, message, help_text, len(spelling))
 
     if token.comments:
         offset = min(text.find(mark) for mark in ("--", "/*") if mark in text)
-        refuse(
-            text,
-            offset,
-            "not-allowed",
-            "comments are not allowed inside a condition",
-            "write it in the YAML file, after a #",
-            2,
-        )
+        message = "comments are not allowed inside a condition"
+        refuse(text, offset, "not-allowed", message, "write it in the YAML file, after a #", 2)
     if kind is TokenType.IDENTIFIER:
-        no(
-            "not-allowed",
-            "quoted names are not allowed",
-            "columns are written plainly, text in single quotes: 'kv_cache'",
-        )
-    if kind not in _TOKEN_TYPES or not (
-        kind in _FREE_TEXT or spelling.upper() in _SPELLINGS | _WORDS
-    ):
+        help_text = "columns are written plainly, text in single quotes: 'kv_cache'"
+        no("quoted names are not allowed", help_text)
+    if kind not in _FREE_TEXT and spelling.upper() not in _SPELLINGS | _WORDS:
         help_text = _INSTEAD.get(spelling.lower(), ALLOWED)
-        no("not-allowed", f"{spelling} is not allowed in a condition", help_text)
-    if kind is TokenType.NUMBER and not (
-        _NUMBER.fullmatch(spelling) and math.isfinite(float(spelling))
-    ):
-        no("number", f"{spelling} is not a number", None)
+        no(f"{spelling} is not allowed in a condition", help_text)
+    if kind is TokenType.IS and following not in (TokenType.NULL, TokenType.NOT):
+        no("IS is only for NULL", "write IS NULL, IS NOT NULL, or =")
+    if kind is TokenType.NULL and before not in (TokenType.IS, TokenType.NOT):
+        no("NULL can only be asked for", "write IS NULL or IS NOT NULL")
+    is_number = _NUMBER.fullmatch(spelling) and math.isfinite(float(spelling))
+    if kind is TokenType.NUMBER and not is_number:
+        no(f"{spelling} is not a number", None, "number")
     if kind is TokenType.VAR and following is TokenType.L_PAREN and spelling not in columns:
-        no(
-            "not-allowed",
-            f"functions are not allowed: {spelling}",
-            "conditions read columns; driftwatch evidence lists them",
-        )
-
-
-def _check_order(text: str, tokens: list[Token]) -> None:
-    """Refuse a token where it stands: operands and operators alternate, parentheses match."""
-    wants_operand = True
-    lists: list[bool] = []  # open parentheses: is it the list of an IN?
-    signs = 0
-    index = 0
-    while index < len(tokens):
-        token = tokens[index]
-        kind, spelling = token.token_type, text[token.start : token.end + 1]
-
-        def no(message: str, code: str = "syntax", help_text: str = ALLOWED) -> NoReturn:
-            refuse(text, token.start, code, message, help_text, len(spelling))  # noqa: B023
-
-        if kind is TokenType.NULL:
-            no("NULL can only be asked for", "not-allowed", "write IS NULL or IS NOT NULL")
-        if wants_operand:
-            if kind in _OPERANDS:
-                wants_operand, signs = False, 0
-            elif kind is TokenType.L_PAREN:
-                lists.append(index > 0 and tokens[index - 1].token_type is TokenType.IN)
-            elif kind in _PREFIXES:
-                signs += 1
-            elif kind is TokenType.STAR:
-                no("* stands for no column here", "not-allowed")
-            else:
-                no(f"something is missing before {spelling}")
-            if len(lists) + signs > MAX_DEPTH:
-                no(f"nested more than {MAX_DEPTH} deep", "too-deep", _SMALLER)
-        elif kind is TokenType.IS:
-            index += _null_test(tokens, index)
-            if tokens[index] is token:
-                no("IS is only for NULL", "not-allowed", "write IS NULL, IS NOT NULL, or =")
-        elif kind is TokenType.R_PAREN:
-            if not lists:
-                no("this parenthesis closes nothing")
-            lists.pop()
-        elif kind in (TokenType.NOT, TokenType.IN):
-            index += kind is TokenType.NOT
-            kinds = [t.token_type for t in tokens[index : index + 2]]
-            if kinds[:1] == [TokenType.IN] and kinds != [TokenType.IN, TokenType.L_PAREN]:
-                no("IN wants a list of literals in parentheses")
-            if kinds[:1] not in ([TokenType.IN], [TokenType.BETWEEN]):
-                no(f"{spelling} does not fit here", help_text="NOT stands before a comparison")
-            wants_operand = True
-        elif kind is TokenType.COMMA:
-            if not (lists and lists[-1]):
-                no("a comma stands only in the list of an IN")
-            wants_operand = True
-        elif kind in _OPERATORS:
-            wants_operand = True
-        else:
-            no(f"{spelling} is left over", help_text="join comparisons with AND or OR")
-        index += 1
-    end = len(text.rstrip())
-    if wants_operand:
-        refuse(text, end, "syntax", "something is missing at the end", ALLOWED)
-    if lists:
-        refuse(text, end, "syntax", "a parenthesis is not closed", "add )")
-
-
-def _check_ranges(text: str, tokens: list[Token]) -> None:
-    """Refuse a BETWEEN without its AND."""
-    ranges: list[tuple[int, Token]] = []  # each BETWEEN whose AND is to come, and its depth
-    depth = 0
-    for token in tokens:
-        kind = token.token_type
-        if ranges and ranges[-1][0] == depth and kind in _ENDS_OF_RANGE:
-            if kind is not TokenType.AND:
-                break
-            ranges.pop()
-        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-        if kind is TokenType.BETWEEN:
-            ranges.append((depth, token))
-    if ranges:
-        help_text = "write x BETWEEN 1 AND 2"
-        start = ranges[-1][1].start
-        refuse(text, start, "syntax", "BETWEEN wants two bounds", help_text, len("BETWEEN"))
-
-
-def _null_test(tokens: list[Token], index: int) -> int:
-    """How many tokens after IS belong to IS [NOT] NULL; 0 where it is something else."""
-    kinds = [token.token_type for token in tokens[index + 1 : index + 3]]
-    if kinds[:1] == [TokenType.NULL]:
-        return 1
-    return 2 if kinds == [TokenType.NOT, TokenType.NULL] else 0
+        help_text = "conditions read columns; driftwatch evidence lists them"
+        no(f"functions are not allowed: {spelling}", help_text)
 
 
 def _check_names(text: str, tokens: list[Token], columns: Collection[str]) -> None:
