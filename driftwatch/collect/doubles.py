@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache
 from itertools import pairwise
 
 import polars as pl
@@ -16,8 +15,8 @@ from driftwatch.collect.identity import (
     NOT_OF_THE_SERVER,
     Identity,
     also_text,
-    doubles,
     identity_of,
+    reading_order,
 )
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.model import Target, TargetKey
@@ -25,6 +24,8 @@ from driftwatch.model import Target, TargetKey
 _BEGAN = ("process_start_time_seconds", "created_seconds")
 _COUNTERS = ("generation_tokens_total", "prompt_tokens_total", "iteration_tokens_count")
 _CLOCKS_APART = timedelta(seconds=20)  # those of two sources, at most
+# labels that have one value for a process, whatever scrapes it
+_OF_THE_PROCESS = ("pod", "namespace", "cluster", "node")
 _INSTANCE = re.compile(r'instance="([^"]*)"')
 _READ = ("instance", "engine", "time", *_BEGAN, *_COUNTERS)
 
@@ -100,38 +101,46 @@ def _new_doubles(
 
     ``since``: when the first scrape of these answers was; ``rows`` before are of earlier ones.
     """
-    of = {servers[name]: name for name in rows["instance"].unique()}
-
-    @cache
-    def every() -> dict[str, pl.DataFrame]:
-        parts = rows.partition_by("instance", as_dict=True)
-        return {str(name): own for (name,), own in parts.items()}
-
-    def same_counters(one: Identity, other: Identity) -> bool:
-        both = pl.concat([every()[of[one]], every()[of[other]]]).sort("time")
-        lists = [
-            part[counter].drop_nulls().to_list()
-            for part in both.partition_by("engine")
-            for counter in _COUNTERS
-        ]
-        return any(max(each, default=0) > 0 for each in lists) and all(
-            before <= after for each in lists for before, after in pairwise(each)
-        )
-
-    # two of one answer whose scrapes have the very same times are no double, whatever was before
     now = pl.col("time").dt.epoch("us")
     recent = now.filter(pl.col("time") >= pl.lit(since))
     ends = rows.group_by("instance").agg(
         first=pl.coalesce(recent.min(), now.min()), last=pl.coalesce(recent.max(), now.max())
     )
-    spans = {servers[name]: (first, last) for name, first, last in ends.iter_rows()}
-    started: dict[Identity, tuple[object, ...]] = {}
+    spans = {name: (first, last) for name, first, last in ends.iter_rows()}
+    started: dict[str, tuple[object, ...]] = {}
     began = rows.group_by("instance", "engine").agg(pl.col(_BEGAN).last()).sort("engine")
     for name, *start in began.iter_rows():
-        started[servers[name]] = (*started.get(servers[name], ()), *start)
-    before = {one for one, name in of.items() if name in known}
-    read_as = doubles(spans, started, before, same_counters)
-    return {of[other]: of[read] for other, read in read_as.items()}
+        started[name] = (*started.get(name, ()), *start)
+    order = {name: reading_order(servers[name], spans[name], name in known) for name in spans}
+    first_of: dict[tuple[object, ...], str] = {}
+    read: dict[str, str] = {}
+    for name in sorted(order, key=order.__getitem__):
+        first = first_of.setdefault(started[name], name)
+        pair = rows.lazy().filter(pl.col("instance").is_in([name, first]))
+        # two of one answer whose scrapes have the very same times are copies, whatever was before
+        is_other = spans[name] == spans[first] or _apart(servers[name], servers[first])
+        if not is_other and _count_alike(pair.collect()):
+            read[name] = first
+    return read
+
+
+def _apart(one: Identity, other: Identity) -> bool:
+    """A label of the process differs: these are two processes."""
+    ours, theirs = dict(one), dict(other)
+    both = ((ours.get(label), theirs.get(label)) for label in _OF_THE_PROCESS)
+    return any(own and its and own != its for own, its in both)
+
+
+def _count_alike(rows: pl.DataFrame) -> bool:
+    """Whether the counters of two servers go up as those of one process; ``rows``: by time."""
+    lists = [
+        part[counter].drop_nulls().to_list()
+        for part in rows.partition_by("engine")
+        for counter in _COUNTERS
+    ]
+    return any(max(each, default=0) > 0 for each in lists) and all(
+        before <= after for each in lists for before, after in pairwise(each)
+    )
 
 
 def _split_shared_names(

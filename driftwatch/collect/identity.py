@@ -7,7 +7,7 @@ its alone, else by labels that tell it apart before it: ``prod/vllm-0:8000``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from driftwatch.collect.registry import OWN_LABELS, Labels
@@ -176,54 +176,37 @@ _OF_THE_SCRAPER = frozenset(
     )
 )
 
-# Labels that have one value for a process, whatever scrapes it.
-_OF_THE_PROCESS = ("pod", "namespace", "cluster", "node")
-
 Span = tuple[int, int]  # first and last sample, unix microseconds
 
 
-def doubles(
-    spans: Mapping[Identity, Span],
-    started: Mapping[Identity, Hashable],
-    before: Collection[Identity],
-    same_counters: Callable[[Identity, Identity], bool],
-) -> dict[Identity, Identity]:
-    """The second scrape of a process → the server that is read in its place.
+def reading_order(one: Identity, span: Span, is_known: bool) -> tuple[object, ...]:
+    """Which of several scrapes of one process is read: the smallest.
 
-    Args:
-        spans: of every server.
-        started: when the process of a server began and its counters were made, where it says so.
-        before: servers that had a name before; these are read on.
-        same_counters: whether the counters of two go up as those of one process.
-
-    Two are one process where they have one address and differ only in who scraped it, or where
-    process and counters began in the same microsecond and count alike.
+    ``is_known``: it had a name before; it is read on.
     """
-    alike: dict[tuple[str, Hashable], list[Identity]] = {}
+    # a pod's labels say where its GPUs are
+    return not is_known, not dict(one).get("pod"), -span[1], span[0], one
 
-    def order(one: Identity) -> tuple[object, ...]:
-        first, last = spans[one]
-        # a pod's labels say where its GPUs are
-        return one not in before, not dict(one).get("pod"), -last, first, one
 
-    for one in sorted(spans, key=order):
-        place = tuple((k, v) for k, v in one if k not in _OF_THE_SCRAPER)
-        if dict(one).get("instance"):
-            alike.setdefault(("place", place), []).append(one)
-        if (began := started.get(one)) is not None:
-            alike.setdefault(("began", began), []).append(one)
+def second_scrapes(
+    spans: Mapping[Identity, Span], before: Collection[Identity]
+) -> dict[Identity, Identity]:
+    """The second scrape of a server → the one that is read in its place.
+
+    Two are of one server where they have one address and differ only in who scraped it.
+
+    ``spans``: of every server; ``before``: servers that had a name before.
+    """
+    first_at: dict[Identity, Identity] = {}
     read: dict[Identity, Identity] = {}
-    for (kind, _), (first, *others) in alike.items():
-        for other in others:
-            if other == first or other in read:
-                continue
-            # series with the very same times are a copy
-            is_copy = spans[other] == spans[first] or _apart(first, other)
-            (start, end), (other_start, other_end) = spans[first], spans[other]
-            is_same_time = start <= other_end and other_start <= end
-            if (kind == "place" and is_same_time) or (not is_copy and same_counters(first, other)):
-                read[other] = read.get(first, first)
-    return {other: one for other, one in read.items() if other != one}
+    for one in sorted(spans, key=lambda each: reading_order(each, spans[each], each in before)):
+        if dict(one).get("instance"):
+            place = tuple((k, v) for k, v in one if k not in _OF_THE_SCRAPER)
+            first = first_at.setdefault(place, one)
+            (start, end), (other_start, other_end) = spans[first], spans[one]
+            if first != one and start <= other_end and other_start <= end:
+                read[one] = first
+    return read
 
 
 def also_text(other: Identity, server: Identity) -> str:
@@ -233,15 +216,6 @@ def also_text(other: Identity, server: Identity) -> str:
     'instance="svc:1"'
     """
     return ", ".join(f'{k}="{v}"' for k, v in other if (k, v) not in server)
-
-
-def _apart(one: Identity, other: Identity) -> bool:
-    """A label of the process differs: these are two processes."""
-    ours, theirs = dict(one), dict(other)
-    return any(
-        ours.get(name) and theirs.get(name) and ours[name] != theirs[name]
-        for name in _OF_THE_PROCESS
-    )
 
 
 def successors(spans: Mapping[Identity, Span]) -> dict[Identity, Identity]:

@@ -14,7 +14,7 @@ from driftwatch.collect.identity import (
     Identity,
     Span,
     also_text,
-    doubles,
+    second_scrapes,
     successors,
 )
 from driftwatch.collect.registry import Slot
@@ -46,7 +46,7 @@ class Servers:
         self.per_engine = np.array([slot.metric.per_engine for slot in slots], np.bool_)
         spans = self._spans(frame, configurations)
         # two jobs, or two replicas of a Prometheus, that scrape one address
-        read_as = doubles(spans, {}, known.names.held, lambda *_: False)
+        read_as = second_scrapes(spans, known.names.held)
         self._read_as = read_as
         self.is_read = np.array([unit.server not in read_as for unit in units], np.bool_)
         successor_of = successors({one: of for one, of in spans.items() if one not in read_as})

@@ -31,7 +31,6 @@ from fakes.prometheus_api import PrometheusApi, Series, recorded
 from fakes.prometheus_server import PrometheusServer, backfill
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.identity import Identity, doubles
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.query import MOST_BYTES, narrowed
 from driftwatch.collect.prometheus.source import PrometheusSource
@@ -233,21 +232,6 @@ def test_a_partial_answer_about_up_says_nothing_of_who_left() -> None:
     assert names(found) == {"a:1", "b:1"}
     assert found.scrapes["instance"].unique().to_list() == ["a:1"]
     assert (names(then), then.silent) == ({"a:1"}, None)
-
-
-def labelled(**labels: str) -> Identity:
-    return tuple(sorted(labels.items()))
-
-
-def test_two_that_cannot_be_one_process() -> None:
-    """Started by one rollout in the same moment, with the same counts."""
-    one, other = labelled(instance="a:1", pod="x"), labelled(instance="b:1", pod="y")
-    spans, started = {one: (0, 9), other: (1, 9)}, {one: 7.25, other: 7.25}
-    assert doubles(spans, started, {}, lambda a, b: True) == {}
-    service = labelled(instance="svc:1")
-    spans, started = {one: (0, 9), service: (1, 9)}, {one: 7.25, service: 7.25}
-    assert doubles(spans, started, {}, lambda a, b: True) == {service: one}
-    assert doubles(spans, started, {}, lambda a, b: False) == {}
 
 
 # --- one batch's own targets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -113,6 +114,10 @@ def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> Non
         origins = dict.fromkeys(known, "pages")
         once = without_doubles(late, names, known, origins, pages.scrapes)
         assert [key for one in once for key in one.targets] == []
+    pods = {k: replace(t, labels={**t.labels, "pod": "chat-1"}) for k, t in pages.targets.items()}
+    # started in one moment with the same counts, in two pods
+    apart = [replace(pages, targets=pods), both[1]]
+    assert without_doubles(apart, ["pages", "prometheus"], {}, {}, empty_scrapes()) == apart
     other = PageParser().parse_many(
         [(name, at, engine(vsim, 4, 1.5)(60).encode()) for name, at, _ in bodies[:1]]
     )
