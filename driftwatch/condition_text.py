@@ -183,8 +183,8 @@ def _check_token(
     kind, start, (before, following) = token.token_type, token.start, beside
     spelling = text[start : token.end + 1]
 
-    def no(message: str, help_text: str | None = ALLOWED, code: str = "not-allowed") -> NoReturn:
-        refuse(text, start, code, message, help_text, len(spelling))
+    def no(message: str, help_text: str = ALLOWED) -> NoReturn:
+        refuse(text, start, "not-allowed", message, help_text, len(spelling))
 
     if token.comments:
         offset = min(text.find(mark) for mark in ("--", "/*") if mark in text)
@@ -202,7 +202,7 @@ def _check_token(
         no("NULL can only be asked for", "write IS NULL or IS NOT NULL")
     is_number = _NUMBER.fullmatch(spelling) and math.isfinite(float(spelling))
     if kind is TokenType.NUMBER and not is_number:
-        no(f"{spelling} is not a number", None, "number")
+        refuse(text, start, "number", f"{spelling} is not a number", None, len(spelling))
     if kind is TokenType.VAR and following is TokenType.L_PAREN and spelling not in columns:
         help_text = "conditions read columns; driftwatch evidence lists them"
         no(f"functions are not allowed: {spelling}", help_text)
