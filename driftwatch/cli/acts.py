@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from driftwatch.cli.printer import (
     time_text,
 )
 from driftwatch.clock import SystemClock
-from driftwatch.errors import UsageError
+from driftwatch.errors import ConfigError, UsageError
 from driftwatch.numbers import clean, moment, plural
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ def silence_command(
     regex also takes names that are not there yet. Who got the firing page still gets its resolve.
     When the silence ends, driftwatch pages the alerts that still fire.
     """
+    from driftwatch.incidents.silence import parse_matchers
+
     now = SystemClock().now()
     if listing + (expire is not None) + bool(matchers) != 1:
         raise UsageError(
@@ -151,18 +154,12 @@ def silence_command(
         raise UsageError("how long? give --for, e.g. --for 2h")
     if length > LONGEST:
         raise UsageError("--for: a silence lasts at most 366d")
-    parsed = _parsed(matchers)
+    parsed = parse_matchers([written(text, "a matcher") for text in matchers])
     with incident_store(history.db, history.config_file) as store:
         _refuse_unknown(parsed, store.incidents(limit=1000, pages=False), history)
         silence = _added(store, parsed, start, length, by, comment, now)
         words = _words(store, silence, now)
     _print(silence, words, as_json)
-
-
-def _parsed(texts: tuple[str, ...]) -> tuple[Matcher, ...]:
-    from driftwatch.incidents.silence import parse_matchers
-
-    return parse_matchers([written(text, "a matcher") for text in texts])
 
 
 def _added(
@@ -205,26 +202,15 @@ def _refuse_unknown(
     matchers: Sequence[Matcher], incidents: Sequence[Incident], history: History
 ) -> None:
     """Raises UsageError: a label that no server has, or a value that none of its names equals."""
-    from driftwatch.incidents.silence import LABELS
     from driftwatch.yaml_models import near
 
-    known: dict[str, set[str]] = {name: set() for name in LABELS}
-    for one in incidents:
-        for labels in one.server_labels():
-            for name, value in labels.items():
-                known.setdefault(name, set()).add(value)
-    equal = [one for one in matchers if one.operator == "=" and one.value]
-    if not {m.name for m in matchers} <= known.keys() or any(
-        m.value not in known[m.name] for m in equal
-    ):
-        for name, values in _configured(history).items():
-            known.setdefault(name, set()).update(values)
+    known = _names(incidents, history)
     wrong = [
         f"no server here has a label {clean(name)}; {near(name, known) or f'labels: {_few(known)}'}"
         for name in sorted({one.name for one in matchers} - known.keys())
     ]
-    for matcher in equal:
-        names = known.get(matcher.name, set())
+    for matcher in matchers:
+        names = known.get(matcher.name, set()) if matcher.operator == "=" and matcher.value else ()
         if names and matcher.value not in names:
             meant = near(matcher.value, names) or f"known: {_few(names)}"
             wrong.append(f"no {matcher.name} is called {clean(matcher.value)}; {meant}")
@@ -237,33 +223,29 @@ def _few(names: Collection[str]) -> str:
     return ", ".join(map(clean, sorted(names)[:_LISTED])) + (", …" if len(names) > _LISTED else "")
 
 
-def _configured(history: History) -> dict[str, set[str]]:
-    """Label → the names that rules, pools and servers have; nothing of a wrong configuration."""
-    from driftwatch.errors import ConfigError
+def _names(incidents: Sequence[Incident], history: History) -> dict[str, set[str]]:
+    """Label → the names that incidents, rules, pools and servers have; of a wrong configuration
+    those of incidents only.
+    """
+    from driftwatch.incidents.silence import LABELS
     from driftwatch.pipeline.stored_state import stored_targets
 
-    try:
-        plan = history.plan
-    except ConfigError:
-        return {}
-    found: dict[str, set[str]] = {
-        "alert": {rule.alert for rule in plan.rules},
-        "rule": {rule.id for rule in plan.rules},
-        "severity": {"page", "ticket", "notice"},
-        "pool": {pool.name for pool in plan.pools},
-    }
-    with open_store(history.db, history.config_file) as store:
-        targets = history.plan_of(store).assign(stored_targets(store)).values()
-    for rule in plan.rules:
-        for name, value in rule.labels.items():
-            found.setdefault(name, set()).add(value)
-    found |= {
-        "instance": {one.key.instance for one in targets},
-        "engine": {one.key.engine for one in targets},
-        "model_name": {one.labels["model_name"] for one in targets if one.labels.get("model_name")},
-    }
-    found["pool"] |= {one.pool or "default" for one in targets}
-    return found
+    rows = [dict(labels) for one in incidents for labels in one.server_labels()]
+    with suppress(ConfigError):
+        rows += [{"pool": one.name} for one in history.plan.pools]
+        rows += [{"severity": severity} for severity in ("page", "ticket", "notice")]
+        for rule in history.plan.rules:
+            rows.append({"alert": rule.alert, "rule": rule.id, **rule.labels})
+        with open_store(history.db, history.config_file) as store:
+            targets = history.plan_of(store).assign(stored_targets(store))
+        for (instance, engine), target in targets.items():
+            row = {"instance": instance, "engine": engine, "pool": target.pool or "default"}
+            rows.append(row | {"model_name": target.labels.get("model_name") or ""})
+    known: dict[str, set[str]] = {name: set() for name in LABELS}
+    for row in rows:
+        for name, value in row.items():
+            known.setdefault(name, set()).update([value] if value else [])
+    return known
 
 
 def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> None:

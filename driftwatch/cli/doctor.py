@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections import Counter
@@ -353,10 +352,13 @@ def send_test_page(receiver: str, config: Path, *, resolve: bool) -> int:
     from driftwatch.receivers.registry import build_senders, sample_pages
     from driftwatch.receivers.sender import message_of
     from driftwatch.settings import load_settings
+    from driftwatch.yaml_models import near
 
     receivers = {one.name: one for one in load_settings(config).receivers}
     if receiver not in receivers:
-        raise _unknown_receiver(receiver, list(receivers), config)
+        named = f"receivers of {config}: {', '.join(receivers)}"
+        named = named if receivers else f"{config} has no receivers"
+        raise UsageError(f"no receiver {receiver!r}", help_text=near(receiver, receivers) or named)
     settings = receivers[receiver]
     sender = build_senders([settings])[receiver]
     pages = sample_pages(receiver, SystemClock().now())
@@ -380,14 +382,3 @@ def send_test_page(receiver: str, config: Path, *, resolve: bool) -> int:
         click.echo(f"REFUSED for {refused}", err=True)
         return EXIT_PROBLEM
     return EXIT_ANSWERED
-
-
-def _unknown_receiver(receiver: str, receivers: list[str], config: Path) -> UsageError:
-    close = difflib.get_close_matches(receiver, receivers, n=1)
-    if close:
-        text = f"did you mean {close[0]}?"
-    elif receivers:
-        text = f"receivers of {config}: {', '.join(receivers)}"
-    else:
-        text = f"{config} has no receivers"
-    return UsageError(f"no receiver {receiver!r}", help_text=text)

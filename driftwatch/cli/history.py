@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from driftwatch.cli.database import config_here, last_scraped, open_store
 from driftwatch.cli.options import labels_of
 from driftwatch.cli.printer import Progress, print_warning
-from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS, refusal
 from driftwatch.model import Serving, Setting
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 # Minutes of the database are kept 35 days.
 STORED_SPAN = timedelta(days=30)
-_NOTES = "replay.notes"  # memory of a store that was replayed into
 
 
 @dataclass(frozen=True)
@@ -123,26 +121,25 @@ class History:
         """
         if self.is_stored:
             with open_store(self.db, self.config_file) as store:
-                if (notes := store.remembered(_NOTES)) is not None:
-                    _raise_if_nothing(json.loads(notes))
                 yield store
             return
         from driftwatch.cli.replay_summary import ScrapeCounts, with_proposals
+        from driftwatch.signals.one_process import ANOTHER_SERVER
         from driftwatch.store.store import Store
 
-        plan = plan or replace(with_proposals(self.plan), simulations=0)
+        plan, counts = plan or replace(with_proposals(self.plan), simulations=0), ScrapeCounts()
         with Store.in_memory() as store:
-            for _ in self.outcomes(plan, store, ScrapeCounts()):
+            for _ in self.outcomes(plan, store, counts):
                 pass
-            notes = json.loads(store.remembered(_NOTES) or "")
-            for warning in notes["warnings"]:
+            # a scrape that failed is a fact; one that another server answered is left out
+            for warning in counts.warnings(self.where, only=ANOTHER_SERVER):
                 print_warning(warning)
-            _raise_if_nothing(notes)
+            counts.require_usable(self.where)
             yield store
 
     def outcomes(self, plan: Plan, store: Store | None, counts: ScrapeCounts) -> Iterator[Outcome]:
-        """Replay the recordings or the API's past; what could not be read is counted, and kept in
-        the store, which then has the last minute too.
+        """Replay the recordings or the API's past; what could not be read is counted. A store gets
+        the last minute too.
 
         Raises: as :meth:`store`.
         """
@@ -151,6 +148,7 @@ class History:
         progress = Progress("reading")
         with self.sources(progress) as sources:
             first, last = counts.span = self.span(sources)
+            counts.reach = reach_of(sources)
             progress.begin("replaying")
             for outcome in replay(
                 sources,
@@ -162,31 +160,6 @@ class History:
             ):
                 counts.add(outcome)
                 yield outcome
-            if store is not None:
-                self._keep_notes(store, counts, reach_of(sources))
-
-    def _keep_notes(
-        self,
-        store: Store,
-        counts: ScrapeCounts,
-        reach: tuple[datetime, datetime] | None,
-    ) -> None:
-        """Note in the store what its readers are warned of."""
-        from driftwatch.signals.one_process import ANOTHER_SERVER
-
-        nothing, form = None, "%Y-%m-%d %H:%M"
-        if not counts.usable:
-            span = between(counts.span)
-            nothing = f"{self.where}no usable scrape {span}: {counts.first_reason}"
-        help_text = (
-            "driftwatch doctor, or another --match, --from and --to"
-            if reach is None
-            else f"scrapes reach from {reach[0]:{form}} to {reach[1]:{form}} UTC"
-        )
-        # a scrape that failed is a fact; one that another server answered is left out
-        warnings = [*counts.warnings(self.where, only=ANOTHER_SERVER)]
-        notes = {"warnings": warnings, "nothing": nothing, "help": help_text}
-        store.remember({_NOTES: json.dumps(notes).encode()})
 
     @property
     def where(self) -> str:
@@ -273,17 +246,6 @@ class History:
         """
         last = self.until or last_scraped(store)
         return replace(self, since=self.since or last - STORED_SPAN, until=last).span(())
-
-
-def _raise_if_nothing(notes: Mapping[str, Any]) -> None:
-    """Raises NoVerdict: what the store was filled from has no usable scrape."""
-    if notes["nothing"] is not None:
-        raise NoVerdict(notes["nothing"], help_text=notes["help"])
-
-
-def between(span: tuple[datetime, datetime]) -> str:
-    """``between 2026-11-16 08:00:00 and 2026-11-16 10:00:00 UTC``."""
-    return f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def plan_from(

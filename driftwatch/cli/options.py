@@ -4,7 +4,6 @@ history.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 import shlex
@@ -132,9 +131,10 @@ def _slo(text: str) -> Slo:
     for part in text.split(","):
         name, _, amount = (piece.strip() for piece in part.partition("="))
         if name not in _ABOVE:
-            close = difflib.get_close_matches(name, _ABOVE, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ":"
-            raise ValueError(f"no target {name!r}{hint} {example}")
+            from driftwatch.yaml_models import near
+
+            hint = near(name, _ABOVE)
+            raise ValueError(f"no target {name!r}{f'; {hint}' if hint else ':'} {example}")
         try:
             number = float(amount) if name == "share" else _seconds(amount)
         except ValueError as error:

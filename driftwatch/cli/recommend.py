@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -223,6 +222,7 @@ def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
     Raises UsageError: with every text that cannot be.
     """
     from driftwatch.recommend.alternatives import WHAT_IFS
+    from driftwatch.yaml_models import near
 
     targets: dict[str, float] = {}
     wrong: list[str] = []
@@ -232,9 +232,7 @@ def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
         if not equals:
             wrong.append(f"{text!r} is no KNOB=VALUE")
         elif name not in WHAT_IFS:
-            close = difflib.get_close_matches(name, WHAT_IFS, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            wrong.append(f"no knob {name!r}{hint}")
+            wrong.append("; ".join(filter(None, (f"no knob {name!r}", near(name, WHAT_IFS)))))
         elif name in targets:
             wrong.append(f"{name} is given twice")
         elif (value := _knob_value(name, amount)) is None:

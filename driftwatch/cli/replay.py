@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.history import History, between
+from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import DATABASE, history_options, typed
 from driftwatch.cli.printer import print_note, print_warning, print_wrapped
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
-from driftwatch.errors import NoVerdict, Unavailable, UsageError
+from driftwatch.errors import Unavailable, UsageError
 from driftwatch.notify.page import Page
 from driftwatch.numbers import moment, plural
 from driftwatch.receivers.sender import message_of
@@ -138,12 +138,14 @@ def command(
             "pools: [{name: chat, slo: {ttft_seconds: 1.0, tpot_seconds: 0.05}}]"
         )
     proposals.tell()
-    _print_read(counts, lost, history.where)
+    for warning in counts.warnings(history.where):
+        print_warning(warning)
+    counts.require_usable(history.where, lost)
     if lost is not None:
         _print_lost(lost, counts.until, pages)
         return EXIT_PROBLEM
     if not pages and not as_json:
-        click.echo(f"no page {between(counts.span)}")
+        click.echo(f"no page {counts.between}")
         for text in silent.lines():
             indent = " " * (len(text) - len(text.lstrip()) + 2)
             print_wrapped(text, indent, piped_too=True)
@@ -162,22 +164,6 @@ def _new_store(place: Place) -> Store:
         store.close()
         raise UsageError(f"--db {place} holds minutes already", help_text="name a new file")
     return store
-
-
-def _print_read(counts: ScrapeCounts, lost: Unavailable | None, where: str) -> None:
-    """Print what could not be read of the history.
-
-    Raises:
-        NoVerdict: none of it could.
-    """
-    for warning in counts.warnings(where):
-        print_warning(warning)
-    if not counts.usable:
-        why = f"{where}{counts.first_reason}" if lost is None else lost.message
-        raise NoVerdict(
-            f"no usable scrape {between(counts.span)}: {why}",
-            help_text=None if lost is None else lost.help_text,
-        )
 
 
 def _print_lost(lost: Unavailable, until: datetime | None, pages: int) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.cli.printer import print_wrapped
+from driftwatch.errors import DriftwatchError, NoVerdict
 from driftwatch.numbers import duration
 
 if TYPE_CHECKING:
@@ -41,12 +42,14 @@ class ScrapeCounts:
 
     Attributes:
         span: of the history that is replayed; set before it is.
+        reach: of the recordings; None of an API.
         usable: how many scrapes brought values.
         problems: what the sources could not read.
         until: end of the last minute that was evaluated; None before the first.
     """
 
     span: tuple[datetime, datetime]
+    reach: tuple[datetime, datetime] | None = None
 
     def __init__(self) -> None:
         self.usable = self._scrapes = 0
@@ -78,11 +81,27 @@ class ScrapeCounts:
         return lost or any(kind.startswith(_UNREADABLE) for kind in self._failed)
 
     @property
-    def first_reason(self) -> str:
-        """Why nothing was usable."""
-        if self._example:
-            return next(iter(self._example.values()))
-        return self.problems[0].reason if self.problems else "there is no scrape at all"
+    def between(self) -> str:
+        """``between 2026-11-16 08:00:00 and 2026-11-16 10:00:00 UTC``."""
+        first, last = (f"{at:%Y-%m-%d %H:%M:%S}" for at in self.span)
+        return f"between {first} and {last} UTC"
+
+    def require_usable(self, where: str, lost: DriftwatchError | None = None) -> None:
+        """Raises NoVerdict: no scrape was usable.
+
+        ``lost``: why reading ended before the end of the history.
+        """
+        if self.usable:
+            return
+        help_text: str | None = "driftwatch doctor, or another --match, --from and --to"
+        if self.reach is not None:
+            first, last = (f"{at:%Y-%m-%d %H:%M}" for at in self.reach)
+            help_text = f"scrapes reach from {first} to {last} UTC"
+        reasons = [*self._example.values(), *(one.reason for one in self.problems)]
+        why = where + next(iter(reasons), "there is no scrape at all")
+        if lost is not None:
+            why, help_text = lost.message, lost.help_text
+        raise NoVerdict(f"no usable scrape {self.between}: {why}", help_text=help_text)
 
     def warnings(self, where: str, only: str = "") -> Iterator[str]:
         """The first problems of the sources, then the commonest reasons of failed scrapes:

@@ -52,14 +52,9 @@ class TargetWindow:
 
     def incidents(self) -> list[Incident]:
         """Incidents that fire at the window's end and concern the server, the gravest first."""
-        at, key = self.window.end, self.target.key
-        rank = ("page", "ticket", "notice")
-        found = [
-            one
-            for one in incidents_at(self.store, self.history.at)
-            if key in (one.concerned if self.history.at is None else concerned_at(one, at))
-        ]
-        return sorted(found, key=lambda one: rank.index(one.severity))
+        firing = firing_at(self.store, self.history.at)
+        found = [one for one, keys in firing if self.target.key in keys]
+        return sorted(found, key=lambda one: ("page", "ticket", "notice").index(one.severity))
 
     def evaluated(self, traffic: timedelta, tree: str, *, finding_needed: bool = True) -> Evaluated:
         """Evidence and minutes.
@@ -266,7 +261,12 @@ def chosen_target(
             "name a server or a pool", help_text=f"pools: {_few(pools)}; servers: {servers}"
         )
     recent = store.past(end - _RECENT, end, members, ["waiting_requests"])
-    if troubled := _troubled(store, members, end):
+    firing = firing_at(store, end)
+    paged, ticketed = (
+        {key for one, keys in firing if one.severity == severity for key in keys} & {*members}
+        for severity in ("page", "ticket")
+    )
+    if troubled := paged or ticketed:
         known = pl.DataFrame(sorted(troubled), schema=["instance", "engine"], orient="row")
         recent = recent.join(known, on=["instance", "engine"], how="semi")
     queues = recent.group_by("instance", "engine").agg(pl.col("waiting_requests").mean())
@@ -276,12 +276,12 @@ def chosen_target(
     return members[key]
 
 
-def incidents_at(store: Store, at: datetime | None) -> list[Incident]:
-    """Incidents that fire at a moment; None = now."""
+def firing_at(store: Store, at: datetime | None) -> list[tuple[Incident, tuple[TargetKey, ...]]]:
+    """Incidents that fire at a moment, each with the servers that it concerns; None = now."""
     if at is None:
-        return [one for one in store.open_incidents().values() if one.is_firing]
+        return [(one, one.concerned) for one in store.open_incidents().values() if one.is_firing]
     return [
-        one
+        (one, _concerned_at(one, at))
         for one in store.incidents(since=at)
         if one.firing_at is not None
         and one.firing_at <= at
@@ -289,7 +289,7 @@ def incidents_at(store: Store, at: datetime | None) -> list[Incident]:
     ]
 
 
-def concerned_at(incident: Incident, at: datetime) -> tuple[TargetKey, ...]:
+def _concerned_at(incident: Incident, at: datetime) -> tuple[TargetKey, ...]:
     """The servers that an incident concerned at a moment of its life: those that its last message
     counted, and those that joined after it.
     """
@@ -303,21 +303,6 @@ def concerned_at(incident: Incident, at: datetime) -> tuple[TargetKey, ...]:
             or (one.key.text in counted[-1] if counted else not incident.messages)
         )
     )
-
-
-def _troubled(store: Store, members: Collection[TargetKey], at: datetime) -> set[TargetKey]:
-    """The servers among these that a page concerned at a moment; without a page, a ticket."""
-    firing = [one for one in store.incidents(since=at, pages=False) if one.firing_at is not None]
-    for severity in ("page", "ticket"):
-        concerned = {
-            key
-            for one in firing
-            if one.severity == severity and one.firing_at <= at  # type: ignore[operator]
-            for key in concerned_at(one, at)
-        }
-        if concerned := concerned & set(members):
-            return concerned
-    return set()
 
 
 def with_stored_pools(plan: Plan, store: Store, at: datetime) -> Plan:

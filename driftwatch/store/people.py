@@ -118,18 +118,6 @@ class IncidentStore(Actions, Deliveries, Silences):
         query = select(memory_table).where(memory_table.c.batch == self._memory_of)
         return {row["name"]: row["value"] for row in self._all(query.order_by(memory_table.c.name))}
 
-    def remembered(self, name: str) -> bytes | None:
-        """One of them; None where nothing has that name."""
-        table = memory_table.c
-        query = select(table.value).where(table.name == name, table.batch == self._memory_of)
-        value = self._scalar(query)
-        return None if value is None else bytes(value)
-
-    def remember(self, memory: Mapping[str, bytes]) -> None:
-        """Write these over what has the same names."""
-        with self._writing() as connection:
-            self._write_memory(connection, memory)
-
     @property
     def _memory_of(self) -> int:
         return NO_BATCH if self.batch is None else self.batch
