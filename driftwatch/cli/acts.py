@@ -11,7 +11,7 @@ import click
 
 from driftwatch.cli.database import incident_store, open_store, person, written
 from driftwatch.cli.history import History
-from driftwatch.cli.options import DURATION, TIME, history_options, json_option
+from driftwatch.cli.options import DURATION, TIME, flag, history_options, json_option, option
 from driftwatch.cli.printer import (
     id_text,
     print_json,
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("incident_id", metavar="ID")
-@click.option("--comment", metavar="TEXT", default="", help="Why; every receiver gets it.")
-@click.option("--by", metavar="NAME", help="Who acknowledges or marks; default: this user.")
-@click.option("--undo", is_flag=True, help="Take the acknowledgement back: repeats begin anew.")
-@click.option(
+@option("--comment", str, "Why; every receiver gets it.", metavar="TEXT", default="")
+@option("--by", str, "Who acknowledges or marks; default: this user.", metavar="NAME")
+@flag("--undo", "Take the acknowledgement back: repeats begin anew.")
+@option(
     "--useful/--not-useful",
+    None,
+    "Mark the page instead, open or over: somebody had to act, or nobody had to.",
     default=None,
-    help="Mark the page instead, open or over: somebody had to act, or nobody had to.",
 )
 @json_option
 @history_options("db", "config")
@@ -101,12 +102,12 @@ _HEADER = ("ID", "STARTS UTC", "UNTIL UTC", "BY", "MATCHERS", "COMMENT")
 
 @click.command()
 @click.argument("matchers", metavar="[MATCHER]...", nargs=-1)
-@click.option("--for", "length", type=DURATION, help="How long: 2h, 1d12h; required with MATCHER.")
-@click.option("--start", type=TIME, help="When it begins: 2026-11-24T02:00Z; default: now.")
-@click.option("--by", metavar="NAME", help="Who silences; default: this user.")
-@click.option("--comment", metavar="TEXT", default="", help="Why.")
-@click.option("--list", "listing", is_flag=True, help="List silences, scheduled ones as well.")
-@click.option("--expire", metavar="ID", help="End a silence now.")
+@option("--for length", DURATION, "How long: 2h, 1d12h; required with MATCHER.")
+@option("--start", TIME, "When it begins: 2026-11-24T02:00Z; default: now.")
+@option("--by", str, "Who silences; default: this user.", metavar="NAME")
+@option("--comment", str, "Why.", metavar="TEXT", default="")
+@flag("--list listing", "List silences, scheduled ones as well.")
+@option("--expire", str, "End a silence now.", metavar="ID")
 @json_option
 @history_options("db", "config")
 def silence_command(

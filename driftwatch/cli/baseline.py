@@ -11,7 +11,7 @@ import click
 from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM, Group
-from driftwatch.cli.options import history_options, json_option, repeat_options
+from driftwatch.cli.options import flag, history_options, json_option, option, repeat_options
 from driftwatch.cli.printer import print_json, print_note, print_table, print_wrapped
 from driftwatch.cli.replay_summary import LONG_ENOUGH, YOUNG, span_text
 from driftwatch.clock import SystemClock
@@ -80,12 +80,10 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
 
 @command.command("accept")
 @click.argument("names", metavar="SERVER|POOL...", nargs=-1, required=True)
-@click.option("--by", metavar="NAME", help="Who accepts it; default: this user.")
-@click.option("--why", metavar="TEXT", default="", help="Why it is good; kept with the baseline.")
-@click.option(
-    "--anyway",
-    is_flag=True,
-    help="Accept a window with an incident, a restart or too few scrapes too; needs --why.",
+@option("--by", str, "Who accepts it; default: this user.", metavar="NAME")
+@option("--why", str, "Why it is good; kept with the baseline.", metavar="TEXT", default="")
+@flag(
+    "--anyway", "Accept a window with an incident, a restart or too few scrapes too; needs --why."
 )
 @json_option
 @history_options("span", "prometheus", "db", "config")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import json_option
+from driftwatch.cli.options import FOLDER, json_option, option
 from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.errors import UsageError
 
@@ -95,12 +95,11 @@ NAMES = (*NOUNS, *FILES)
 
 @click.command("schema")
 @click.argument("noun", required=False, type=click.Choice(NAMES), metavar="[NOUN]")
-@click.option(
-    "--write",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+@option(
+    "--write folder",
+    FOLDER,
+    "Write the schema of NOUN, else those of all files that people write, into this folder.",
     metavar="DIR",
-    help="Write the schema of NOUN, else those of all files that people write, into this folder.",
 )
 def schema_command(noun: str | None, folder: Path | None) -> None:
     """Print the JSON Schema of NOUN; without NOUN list them.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
-from driftwatch.cli.options import config_option, json_option
+from driftwatch.cli.options import PATH, config_option, json_option
 from driftwatch.cli.printer import print_json, print_note
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SHIPPED = "no driftwatch.yaml is here, and no file is named: these are the shipp
 
 
 @click.command("check")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
+@click.argument("files", nargs=-1, type=PATH, metavar="[FILES...]")
 @config_option("Configuration to check; its rules are checked unless FILES are given.")
 @json_option
 def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:

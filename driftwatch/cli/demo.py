@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.main import EXIT_ANSWERED
+from driftwatch.cli.options import FOLDER, flag, option
 from driftwatch.cli.printer import Progress, print_table, print_wrapped
 from driftwatch.errors import UsageError
 from driftwatch.numbers import utc_text
@@ -47,23 +48,19 @@ _COMPILING = (
 
 
 @click.command(name="demo")
-@click.option(
+@option(
     "--scenario",
+    str,
+    "Simulate servers with a known fault: a name of --list, or a file.yaml.",
     metavar="NAME",
-    help="Simulate servers with a known fault: a name of --list, or a file.yaml.",
 )
-@click.option("--list", "listed", is_flag=True, help="List the scenarios and what is expected.")
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    help="Seed of the random numbers; default: the scenario's own.",
-)
-@click.option(
-    "--write",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+@flag("--list listed", "List the scenarios and what is expected.")
+@option("--seed", click.IntRange(min=0), "Seed of the random numbers; default: the scenario's own.")
+@option(
+    "--write folder",
+    FOLDER,
+    "Write the scenario's recording, truth and configuration here.",
     metavar="DIR",
-    help="Write the scenario's recording, truth and configuration here.",
 )
 def command(scenario: str | None, listed: bool, seed: int | None, folder: Path | None) -> int:
     """Play a recorded server, minute by minute, and show the page on-call gets.

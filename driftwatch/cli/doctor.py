@@ -14,7 +14,7 @@ import click
 
 from driftwatch.cli.history import History, plan_from
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
-from driftwatch.cli.options import history_options, json_option, refuse_file
+from driftwatch.cli.options import flag, history_options, json_option, option, refuse_file
 from driftwatch.cli.printer import Progress, print_json, print_wrapped
 from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.clock import SystemClock
@@ -37,14 +37,15 @@ _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 
 @click.command(name="doctor")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("--all", "show_all", is_flag=True, help="List the checks that passed as well.")
-@click.option(
+@flag("--all show_all", "List the checks that passed as well.")
+@option(
     "--send-test",
-    metavar="RECEIVER",
-    help="Only send RECEIVER of the configuration a page that is marked as a test. Exit code 0: it "
+    str,
+    "Only send RECEIVER of the configuration a page that is marked as a test. Exit code 0: it "
     "was taken; 1: it was refused, and the reason is printed.",
+    metavar="RECEIVER",
 )
-@click.option("--resolve", is_flag=True, help="With --send-test: send the page's resolve as well.")
+@flag("--resolve", "With --send-test: send the page's resolve as well.")
 @json_option
 @history_options("recordings", "baseline", "pools", "serving")
 def command(

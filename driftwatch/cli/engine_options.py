@@ -12,13 +12,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import click
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.cli.options import FILE, flag, option
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.knobs import flag_of
 from driftwatch.lab.plan import Server
@@ -51,8 +51,6 @@ class Finite(click.FloatRange):
 TOKENS = Finite(min=1, max=1e7)
 RATE = Finite(min=0, min_open=True, max=1e6)
 COUNT = click.IntRange(1, 10_000_000)
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MOST = 1_000_000_000  # of a setting
 _SPREAD = 0.5  # sd / mean of lengths that are drawn
@@ -94,29 +92,20 @@ class EngineSetup:
     notes: tuple[str, ...]  # what was taken because no flag says it, for stderr and JSON
 
 
-def option(
-    names: str, kind: Any = None, text: str = "", **more: Any
-) -> Callable[[Command], Command]:
-    """An option that shows its default; ``names``: its flags and the name of its argument."""
-    has_default = more.get("default") is not None
-    return click.option(*names.split(), type=kind, help=text, show_default=has_default, **more)
-
-
 def lab_command(
     name: str, *options: Callable[[Any], Any], generation_tokens: float
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A verb about a simulated server: its own options, then requests, server and vLLM's flags."""
-    file = click.Path(path_type=Path, dir_okay=False)
     used = "arrivals and lengths" if name == "simulate" else "lengths"
     every: tuple[Callable[[Any], Any], ...] = (
         *options,
         option("--prompt-tokens", TOKENS, "Mean prompt.", default=512),
         option("--generation-tokens", TOKENS, "Mean generation.", default=generation_tokens),
-        option("--requests file", file, f"Request log or trace: its {used}, instead of means."),
+        option("--requests file", FILE, f"Request log or trace: its {used}, instead of means."),
         option("--gpu", text="GPU of driftwatch's table, or a YAML file of one.", metavar="NAME"),
         option("--model", text="Model by its served name, or its config.json.", metavar="NAME"),
         option("--step-time", text="Measured seconds of a step.", metavar="C0,C1,C2,C3"),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        flag("--json as_json", "Print JSON."),
         click.argument("vllm", nargs=-1, type=click.UNPROCESSED, metavar="[VLLM FLAGS]..."),
     )
 

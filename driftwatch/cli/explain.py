@@ -13,7 +13,7 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import DURATION, WINDOW_OPTIONS, history_options, json_option
+from driftwatch.cli.options import DURATION, WINDOW_OPTIONS, history_options, json_option, option
 from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.cli.target import TargetWindow, target_window
 from driftwatch.errors import NoVerdict, UsageError
@@ -34,18 +34,11 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
 
 @click.command(name="explain")
 @click.argument("target", metavar="[SERVER|POOL|ID]", required=False)
-@click.option(
-    "--window",
-    "length",
-    type=DURATION,
-    default="10m",
-    show_default=True,
-    help="Length of the window.",
-)
-@click.option(
+@option("--window length", DURATION, "Length of the window.", default="10m")
+@option(
     "--symptom",
-    type=click.Choice(["batch", "latency", "throughput", "gpu-idle"]),
-    help="Symptom at which the diagnosis starts; default: that of the rule that fires, else batch.",
+    click.Choice(["batch", "latency", "throughput", "gpu-idle"]),
+    "Symptom at which the diagnosis starts; default: that of the rule that fires, else batch.",
 )
 @json_option
 @history_options(*WINDOW_OPTIONS)

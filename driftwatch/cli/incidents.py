@@ -12,7 +12,7 @@ import click
 
 from driftwatch.cli.database import incident_store
 from driftwatch.cli.history import History
-from driftwatch.cli.options import TIME, history_options, json_option
+from driftwatch.cli.options import TIME, flag, history_options, json_option, option
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.incidents.delivery import status_text
@@ -30,20 +30,11 @@ _HISTORY = ("AT UTC", "EVENT", "TO", "WHAT", "STATUS")
 
 @click.command()
 @click.argument("incident_id", metavar="[ID]", required=False)
-@click.option("--all", "everything", is_flag=True, help="Resolved ones too.")
-@click.option(
-    "--since",
-    "start",
-    type=TIME,
-    help="Those open or resolved since then: 24h (ago), or 2026-01-31T14:05Z.",
+@flag("--all everything", "Resolved ones too.")
+@option(
+    "--since start", TIME, "Those open or resolved since then: 24h (ago), or 2026-01-31T14:05Z."
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100_000),
-    default=1000,
-    show_default=True,
-    help="Most incidents that are printed.",
-)
+@option("--limit", click.IntRange(1, 100_000), "Most incidents that are printed.", default=1000)
 @json_option
 @history_options("db", "config")
 def command(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.database import DEFAULT_CONFIG
-from driftwatch.cli.options import labels_of, refuse_file
+from driftwatch.cli.options import PATH, flag, labels_of, option, refuse_file
 from driftwatch.cli.printer import print_wrapped, write_file
 from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
@@ -26,27 +26,15 @@ _NO_PAGE = "does vLLM answer there? Its address is such as http://host:8000/metr
 
 @click.command(name="init")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("--prometheus", metavar="URL", help="A Prometheus-compatible API to look at.")
-@click.option(
-    "--match", multiple=True, metavar="LABEL=VALUE", help="Only series with this label value."
-)
-@click.option(
-    "--bearer-token-file",
-    type=click.Path(path_type=Path),
-    help="File with the bearer token of the API.",
-)
-@click.option("--username", help="User of the API.")
-@click.option("--password-file", type=click.Path(path_type=Path), help="Password of that user.")
-@click.option("--tenant", help="Tenant of Mimir, Cortex or Thanos (header X-Scope-OrgID).")
-@click.option(
-    "--ca-file", type=click.Path(path_type=Path), help="CA certificates (PEM) that check the API's."
-)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="File to write; without it stdout."
-)
-@click.option(
-    "--force", is_flag=True, help="Replace the file; without it, -o fails if the file exists."
-)
+@option("--prometheus", str, "A Prometheus-compatible API to look at.", metavar="URL")
+@option("--match", str, "Only series with this label value.", multiple=True, metavar="LABEL=VALUE")
+@option("--bearer-token-file", PATH, "File with the bearer token of the API.")
+@option("--username", str, "User of the API.")
+@option("--password-file", PATH, "Password of that user.")
+@option("--tenant", str, "Tenant of Mimir, Cortex or Thanos (header X-Scope-OrgID).")
+@option("--ca-file", PATH, "CA certificates (PEM) that check the API's.")
+@option("-o --output", PATH, "File to write; without it stdout.")
+@flag("--force", "Replace the file; without it, -o fails if the file exists.")
 def command(
     urls: tuple[str, ...],
     prometheus: str | None,

@@ -15,9 +15,9 @@ from driftwatch.cli.engine_options import (
     engine_of,
     lab_command,
     mix_of,
-    option,
 )
 from driftwatch.cli.main import EXIT_NO_VERDICT
+from driftwatch.cli.options import option
 from driftwatch.cli.printer import UNKNOWN, Progress, number, print_answer
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.lab import loads as lab

@@ -161,59 +161,66 @@ TIME, SPAN = Parsed("time", parse_time), Parsed("from..to", _span)
 MOMENT = Parsed("time", _moment)
 DURATION, SLO = Parsed("duration", _duration), Parsed("targets", _slo)
 DATABASE = Parsed("database", _database)
-_FILE = click.Path(path_type=Path, dir_okay=False)
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-def _option(*names: str, **more: Any) -> Option:
-    return click.option(*names, **{"metavar": "FILE"} | more)
+def option(names: str, kind: Any = None, text: str = "", **more: Any) -> Option:
+    """An option that shows its default; ``names``: its flags and the name of its argument."""
+    default = more.get("default")
+    shown = bool(default) and not callable(default)
+    return click.option(*names.split(), type=kind, help=text, show_default=shown, **more)
+
+
+def flag(names: str, text: str) -> Option:
+    """An option without a value."""
+    return click.option(*names.split(), is_flag=True, help=text)
 
 
 _OPTIONS: dict[str, tuple[Option, ...]] = {
     "at": (
-        _option("--at", type=MOMENT, metavar=None, help="Moment to look at: 2026-01-31T14:05Z or "
-                "24h (ago); default: the newest scrape."),
+        option("--at", MOMENT, "Moment to look at: 2026-01-31T14:05Z or 24h (ago); default: the "
+               "newest scrape."),
     ),
     "recordings": (
-        _option("--recording", "recordings", type=click.Path(path_type=Path), multiple=True,
-                metavar="PATH", help="Read this recording; may be repeated."),
+        option("--recording recordings", PATH, "Read this recording; may be repeated.",
+               multiple=True),
     ),
     "prometheus": (
-        _option("--prometheus", metavar="URL", help="Read history from a Prometheus API."),
-        _option("--match", "selector", multiple=True, metavar="LABEL=VALUE",
-                help="With --prometheus: only series with this label value; repeat it with the "
-                "same label for several values."),
+        option("--prometheus", str, "Read history from a Prometheus API.", metavar="URL"),
+        option("--match selector", str, "With --prometheus: only series with this label value; "
+               "repeat it with the same label for several values.", multiple=True,
+               metavar="LABEL=VALUE"),
     ),
     "span": (
-        _option("--from", "since", type=TIME, metavar=None, help="Start: 2026-01-31T14:05Z or "
-                "24h (ago); required with --prometheus."),
-        _option("--to", "until", type=TIME, metavar=None, help="End; required with --prometheus."),
+        option("--from since", TIME, "Start: 2026-01-31T14:05Z or 24h (ago); required with "
+               "--prometheus."),
+        option("--to until", TIME, "End; required with --prometheus."),
     ),
     "baseline": (
-        _option("--baseline", type=SPAN, metavar=None,
-                help="Window with which lengths, rates and speed are compared."),
+        option("--baseline", SPAN, "Window with which lengths, rates and speed are compared."),
     ),
     "db": (
-        _option("--db", type=DATABASE, metavar="DATABASE", help="SQLite file or "
-                f"postgresql://USER@HOST/NAME; default: ${DATABASE_VARIABLE}, else the "
-                "configuration's, else ./driftwatch.db."),
+        option("--db", DATABASE, "SQLite file or postgresql://USER@HOST/NAME; default: "
+               f"${DATABASE_VARIABLE}, else the configuration's, else ./driftwatch.db.",
+               metavar="DATABASE"),
     ),
     "config": (
-        _option("-c", "--config", type=_FILE, default=config_here,
-                help=f"Configuration with pools and database; default: ./{DEFAULT_CONFIG}."),
+        option("-c --config", FILE, "Configuration with pools and database; default: "
+               f"./{DEFAULT_CONFIG}.", default=config_here),
     ),
     "pools": (
-        _option("-c", "--config", type=_FILE, help="Read pools, latency targets and rules from "
-                f"this file; default: ./{DEFAULT_CONFIG}, but none with a recording, --prometheus "
-                "or a URL."),
+        option("-c --config", FILE, "Read pools, latency targets and rules from this file; "
+               f"default: ./{DEFAULT_CONFIG}, but none with a recording, --prometheus or a URL."),
     ),
     "serving": (
         *(
-            _option(flag, type=click.IntRange(min=1), metavar="N", help=f"vLLM runs with this "
-                    f"{flag}; overrides the configuration, for every server.")
-            for flag in map(flag_of, COLUMN_KNOBS)
+            option(name, click.IntRange(min=1), f"vLLM runs with this {name}; overrides the "
+                   "configuration, for every server.", metavar="N")
+            for name in map(flag_of, COLUMN_KNOBS)
         ),
-        _option("--startup-log", type=_FILE, metavar=None,
-                help="Read both settings from vLLM's start-up log."),
+        option("--startup-log", FILE, "Read both settings from vLLM's start-up log."),
     ),
 }  # fmt: skip
 # of a command that looks at one window of a target
@@ -250,12 +257,10 @@ def history_options(*groups: str) -> Callable[[Command], Command]:
 
 def config_option(help_text: str) -> Option:
     """``-c FILE`` of a command that reads no history."""
-    return _option("-c", "--config", type=click.Path(path_type=Path), help=help_text)
+    return option("-c --config", PATH, help_text, metavar="FILE")
 
 
-json_option: Option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document."
-)
+json_option: Option = flag("--json as_json", "Print one JSON document.")
 
 
 def repeat_options(*, at: datetime | None = None, without: Collection[str] = ()) -> str:

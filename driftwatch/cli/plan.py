@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from driftwatch.cli.engine_options import engine_of, lab_command, option
+from driftwatch.cli.engine_options import engine_of, lab_command
 from driftwatch.cli.engine_options import mix_of as requests_of
-from driftwatch.cli.options import SLO
+from driftwatch.cli.options import SLO, option
 from driftwatch.cli.printer import print_answer
 from driftwatch.errors import UsageError
 from driftwatch.lab.plan import is_problem, mix_of, plan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,11 +13,13 @@ from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.options import (
     DURATION,
+    FILE,
     NOT_OF_INCIDENTS,
     SLO,
     WINDOW_OPTIONS,
     history_options,
     json_option,
+    option,
     repeat_options,
 )
 from driftwatch.cli.printer import print_json
@@ -40,38 +41,37 @@ _LARGEST = 10_000_000  # of a knob: more is a typing error
 
 @click.command(name="recommend")
 @click.argument("target", metavar="[SERVER|POOL]", required=False)
-@click.option(
-    "--window",
-    "length",
-    type=DURATION,
-    help="Length of the window (default: since the traffic last changed, 1h at most).",
+@option(
+    "--window length",
+    DURATION,
+    "Length of the window (default: since the traffic last changed, 1h at most).",
 )
-@click.option(
+@option(
     "--slo",
-    type=SLO,
-    help="Latency targets to judge by: ttft=1s,tpot=50ms,share=0.95 (default: the pool's, else "
+    SLO,
+    "Latency targets to judge by: ttft=1s,tpot=50ms,share=0.95 (default: the pool's, else "
     "twice the baseline's p95).",
 )
-@click.option(
+@option(
     "--what-if",
+    str,
+    "Ask about this value as well: max_num_seqs=512, replicas=3, prefix_hit_ratio=0.5; repeat "
+    "it: scheduler settings form one configuration, the rest are tried one by one.",
     multiple=True,
     metavar="KNOB=VALUE",
-    help="Ask about this value as well: max_num_seqs=512, replicas=3, prefix_hit_ratio=0.5; repeat "
-    "it: scheduler settings form one configuration, the rest are tried one by one.",
 )
-@click.option(
-    "--requests",
-    "log",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="The request log of the window (JSONL, CSV, Parquet), in any order: exact arrivals.",
+@option(
+    "--requests log",
+    FILE,
+    "The request log of the window (JSONL, CSV, Parquet), in any order: exact arrivals.",
 )
-@click.option(
+@option(
     "--model",
+    str,
+    "The model, or its config.json (- reads it from standard input).",
     metavar="NAME",
-    help="The model, or its config.json (- reads it from standard input).",
 )
-@click.option("--gpu", metavar="NAME", help="The GPU, or a YAML file of it, if no metric names it.")
+@option("--gpu", str, "The GPU, or a YAML file of it, if no metric names it.", metavar="NAME")
 @json_option
 @history_options(*WINDOW_OPTIONS)
 def command(

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import DATABASE, history_options, typed
+from driftwatch.cli.options import DATABASE, PATH, flag, history_options, option, typed
 from driftwatch.cli.printer import print_note, print_warning, print_wrapped
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
 from driftwatch.errors import Unavailable, UsageError
@@ -79,23 +78,21 @@ class ReplayScreen:
 
 
 @click.command(name="replay")
-@click.argument("recordings", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORDING]...")
+@click.argument("recordings", nargs=-1, type=PATH, metavar="[RECORDING]...")
 @history_options("prometheus", "span", "baseline", "pools", "serving")
-@click.option(
-    "--db",
-    "database",
-    type=DATABASE,
-    metavar="FILE",
-    help="Keep minutes, incidents and advice in this new database; explain, report and web read it "
+@option(
+    "--db database",
+    DATABASE,
+    "Keep minutes, incidents and advice in this new database; explain, report and web read it "
     "with --db.",
+    metavar="FILE",
 )
-@click.option(
+@flag(
     "--no-advice",
-    is_flag=True,
-    help="Simulate no advice: pages come without one, months of history in a fraction of the time.",
+    "Simulate no advice: pages come without one, months of history in a fraction of the time.",
 )
-@click.option("--all", "whole", is_flag=True, help="Print every page whole, notices too.")
-@click.option("--json", "as_json", is_flag=True, help="Print every page as a line of JSON.")
+@flag("--all whole", "Print every page whole, notices too.")
+@flag("--json as_json", "Print every page as a line of JSON.")
 def command(
     history: History,
     database: Place | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.history import History
-from driftwatch.cli.options import history_options
+from driftwatch.cli.options import history_options, json_option, option
 from driftwatch.cli.printer import print_json
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
 
 @click.command(name="report")
-@click.option(
-    "--week", metavar="YYYY-Www", help="Which week (ISO 8601); default the last whole one held."
+@option(
+    "--week", str, "Which week (ISO 8601); default the last whole one held.", metavar="YYYY-Www"
 )
-@click.option(
+@option(
     "--html",
-    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    metavar="FILE",
-    help="Write the whole report as one HTML file, - for standard output.",
+    click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    "Write the whole report as one HTML file, - for standard output.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 @history_options("recordings", "db", "pools")
 def command(
     week: str | None,

@@ -14,7 +14,15 @@ import click
 from driftwatch.cli.check import SHIPPED, print_problems
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE, Group
-from driftwatch.cli.options import config_option, history_options, json_option
+from driftwatch.cli.options import (
+    FILE,
+    PATH,
+    config_option,
+    flag,
+    history_options,
+    json_option,
+    option,
+)
 from driftwatch.cli.printer import (
     Progress,
     print_json,
@@ -44,19 +52,19 @@ def command() -> None:
 
 
 @command.command("test")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
+@click.argument("files", nargs=-1, type=PATH, metavar="[FILES...]")
 @config_option(
     "Configuration whose rules are tested, with its overrides, by the tests beside them."
 )
-@click.option("--run", "pattern", metavar="REGEX", help="Run only tests whose name matches.")
-@click.option("--verbose", is_flag=True, help="List every test with its time.")
+@option("--run pattern", str, "Run only tests whose name matches.", metavar="REGEX")
+@flag("--verbose", "List every test with its time.")
 @json_option
-@click.option("--coverage", is_flag=True, help="Print which rules, leaves and edges are tested.")
-@click.option(
+@flag("--coverage", "Print which rules, leaves and edges are tested.")
+@option(
     "--min-coverage",
-    type=click.FloatRange(0, 100),
+    click.FloatRange(0, 100),
+    "Exit 1 where less of the rules, leaves or edges is tested.",
     metavar="PERCENT",
-    help="Exit 1 where less of the rules, leaves or edges is tested.",
 )
 def test_command(
     files: tuple[Path, ...],
@@ -149,15 +157,15 @@ def _run(
 
 
 @command.command("backtest")
-@click.argument("rules", nargs=-1, type=click.Path(path_type=Path), metavar="[RULES]...")
-@click.option(
+@click.argument("rules", nargs=-1, type=PATH, metavar="[RULES]...")
+@option(
     "--against",
-    type=click.Path(path_type=Path),
+    PATH,
+    "Compare with the rules of this folder: of another checkout, or a changed copy.",
     metavar="DIR",
-    help="Compare with the rules of this folder: of another checkout, or a changed copy.",
 )
-@click.option("--list", "with_list", is_flag=True, help="List every page.")
-@click.option("--notices", is_flag=True, help="Count notices too.")
+@flag("--list with_list", "List every page.")
+@flag("--notices", "Count notices too.")
 @json_option
 @history_options("recordings", "span", "baseline", "db", "pools", "serving")
 def backtest_command(
@@ -253,18 +261,13 @@ def _marks(history: History) -> list[Marked]:
 
 
 @command.command("export")
-@click.option(
+@option(
     "--to",
+    click.Choice(["prometheus", "kubernetes"]),
+    "Rule file, or PrometheusRule of the operator.",
     required=True,
-    type=click.Choice(["prometheus", "kubernetes"]),
-    help="Rule file, or PrometheusRule of the operator.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Where to write it; default: standard output.",
-)
+@option("--out", FILE, "Where to write it; default: standard output.")
 @config_option("Configuration of the driftwatch whose metrics the alerts read.")
 def export_command(to: str, out: Path | None, config: Path | None) -> int:
     """Write rules as alerts over the rule states that driftwatch run serves.

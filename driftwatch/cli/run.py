@@ -15,7 +15,7 @@ import click
 from driftwatch.cli.database import database_of
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, Group
-from driftwatch.cli.options import history_options
+from driftwatch.cli.options import FILE, history_options, option
 from driftwatch.database_place import SqliteFile
 from driftwatch.errors import UsageError
 from driftwatch.numbers import plural
@@ -38,14 +38,7 @@ _PROPOSED_FROM = timedelta(days=2)
 
 
 @click.command(name="run")
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("driftwatch.yaml"),
-    show_default=True,
-    help="The configuration.",
-)
+@option("-c --config", FILE, "The configuration.", default=Path("driftwatch.yaml"))
 def command(config: Path) -> int:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
@@ -223,7 +216,7 @@ def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
 
 
 @click.command()
-@click.option("--listen", metavar="HOST:PORT", help="Address; default: web.listen.")
+@option("--listen", str, "Address; default: web.listen.", metavar="HOST:PORT")
 @history_options("db", "config")
 def web_command(listen: str | None, history: History) -> None:
     """Serve the fleet, its incidents and what people do with them as web pages, until SIGTERM.

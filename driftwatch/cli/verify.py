@@ -15,6 +15,7 @@ from driftwatch.cli.options import (
     history_options,
     json_option,
     on_its_day,
+    option,
     refuse_file,
 )
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
@@ -42,8 +43,8 @@ _EVER = timedelta(days=400)
 
 @click.command(name="verify")
 @click.argument("target", metavar="[SERVER|POOL]", required=False)
-@click.option("--before", type=SPAN, help="Window before the change; needs --after.")
-@click.option("--after", type=SPAN, help="Window after the change; the settings need not differ.")
+@option("--before", SPAN, "Window before the change; needs --after.")
+@option("--after", SPAN, "Window after the change; the settings need not differ.")
 @json_option
 @history_options("at", "recordings", "db", "pools")
 def command(

@@ -15,7 +15,7 @@ import click
 
 from driftwatch.cli.history import History, plan_from
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import DATABASE, DURATION, history_options, typed
+from driftwatch.cli.options import DATABASE, DURATION, flag, history_options, option, typed
 from driftwatch.cli.printer import print_wrapped
 from driftwatch.cli.replay_summary import TakenProposals, with_proposals
 from driftwatch.errors import UsageError
@@ -29,21 +29,16 @@ if TYPE_CHECKING:
 
 @click.command(name="watch")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
-@click.option(
-    "--interval", type=DURATION, default="5s", show_default=True, help="Time between two scrapes."
-)
-@click.option("--for", "length", type=DURATION, help="Stop after this long.")
-@click.option(
-    "--db",
-    "database",
-    type=DATABASE,
+@option("--interval", DURATION, "Time between two scrapes.", default="5s")
+@option("--for length", DURATION, "Stop after this long.")
+@option(
+    "--db database",
+    DATABASE,
+    "Keep scrapes and incidents in this database; default: keep nothing.",
     metavar="DATABASE",
-    help="Keep scrapes and incidents in this database; default: keep nothing.",
 )
-@click.option("--no-nvml", is_flag=True, help="Do not read the GPUs of this machine.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print pages as JSON lines, minutes on stderr."
-)
+@flag("--no-nvml", "Do not read the GPUs of this machine.")
+@flag("--json as_json", "Print pages as JSON lines, minutes on stderr.")
 @history_options("pools", "serving")
 def command(
     urls: tuple[str, ...],
