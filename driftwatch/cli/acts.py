@@ -139,49 +139,36 @@ def silence_command(
         )
     if (length or start) and not matchers:
         raise UsageError("--for and --start belong to matchers")
-    if listing:
-        with incident_store(history.db, history.config_file) as store:
-            _print_list([one for one in store.silences() if now < one.ends_at], now, as_json)
-        return
-    if expire is not None:
-        with incident_store(history.db, history.config_file) as store:
-            name, why = person(by), written(comment, "--comment")
-            with store.one_transaction():
-                silence = store.expire_silence(expire, now)
-                store.note_action("end silence", name, now, subject=silence.id, comment=why)
-        _print(silence, f"silence {silence.id} ended", as_json)
-        return
-    if length is None:
+    if matchers and length is None:
         raise UsageError("how long? give --for, e.g. --for 2h")
-    if length > LONGEST:
+    if length is not None and length > LONGEST:
         raise UsageError("--for: a silence lasts at most 366d")
-    parsed = parse_matchers([written(text, "a matcher") for text in matchers])
-    with incident_store(history.db, history.config_file) as store:
-        _refuse_unknown(parsed, store.incidents(limit=1000, pages=False), history)
-        silence = _added(store, parsed, start, length, by, comment, now)
-        words = _words(store, silence, now)
-    _print(silence, words, as_json)
-
-
-def _added(
-    store: IncidentStore,
-    matchers: tuple[Matcher, ...],
-    start: datetime | None,
-    length: timedelta,
-    by: str | None,
-    comment: str,
-    now: datetime,
-) -> Silence:
     if start is not None and not now - timedelta(minutes=1) <= start <= now + LONGEST:
         raise UsageError("--start: a silence begins now, or later within 366d")
-    name, comment = person(by), written(comment, "--comment")
-    until = max(start or now, now) + length
-    with store.one_transaction():
-        silence = store.add_silence(
-            matchers, until=until, by=name, at=now, comment=comment, starts_at=start
-        )
-        store.note_action("silence", name, now, subject=silence.id, comment=comment)
-    return silence
+    with incident_store(history.db, history.config_file) as store:
+        if listing:
+            _print_list([one for one in store.silences() if now < one.ends_at], now, as_json)
+            return
+        name, why = person(by), written(comment, "--comment")
+        if length is None:
+            with store.one_transaction():
+                silence = store.expire_silence(str(expire), now)
+                store.note_action("end silence", name, now, subject=silence.id, comment=why)
+            words = f"silence {silence.id} ended"
+        else:
+            parsed = parse_matchers([written(text, "a matcher") for text in matchers])
+            _refuse_unknown(parsed, store.incidents(limit=1000, pages=False), history)
+            until = max(start or now, now) + length
+            with store.one_transaction():
+                silence = store.add_silence(
+                    parsed, until=until, by=name, at=now, comment=why, starts_at=start
+                )
+                store.note_action("silence", name, now, subject=silence.id, comment=why)
+            words = _words(store, silence, now)
+    if as_json:
+        print_json({"schema_version": 1, "silence": silence.document()})
+    else:
+        print_wrapped(words)
 
 
 def _words(store: IncidentStore, silence: Silence, now: datetime) -> str:
@@ -267,10 +254,3 @@ def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> No
         for one in silences
     ]
     print_table(_HEADER, rows)
-
-
-def _print(silence: Silence, words: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"schema_version": 1, "silence": silence.document()})
-    else:
-        print_wrapped(words)

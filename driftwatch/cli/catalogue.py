@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -14,8 +15,7 @@ import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import FOLDER, json_option, option
-from driftwatch.cli.printer import print_json, print_wrapped
-from driftwatch.errors import UsageError
+from driftwatch.cli.printer import print_json, print_wrapped, write_file
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -192,11 +192,9 @@ def write_schemas(folder: Path, names: Iterable[str]) -> list[Path]:
     paths = []
     for name in names:
         path = folder / f"{name}.schema.json"
-        try:
+        with suppress(OSError):  # the file tells why it cannot be written
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(schema_text(name) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        write_file(path, schema_text(name) + "\n")
         paths.append(path)
     return paths
 

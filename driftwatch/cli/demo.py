@@ -146,12 +146,11 @@ def _show_outcome(outcome: Outcome) -> None:
 
 def _show_basis(answer: TargetAdvice) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
-    from driftwatch.cli.recommend_text import AdviceContext, basis
+    from driftwatch.cli.recommend_text import basis
     from driftwatch.notify.advice import vllm_arguments
 
-    context = AdviceContext(answer.key.text)
     click.echo("What its advice rests on (driftwatch recommend):\n")
-    for line in basis(answer.answer, context):
+    for line in basis(answer.answer, answer.key.text):
         click.echo(line)
     if moves := answer.answer.advice.moves:
         click.echo(f"\nvLLM     {vllm_arguments(moves)}")
@@ -216,29 +215,26 @@ def _play_scenario(scenario: Scenario, typed: str, seed: int) -> None:
     """Make it, print what was injected and what is expected, then the pages."""
     from driftwatch.cli.history import History
     from driftwatch.cli.replay import ReplayScreen
-    from driftwatch.cli.replay_summary import ScrapeCounts, TakenProposals, with_proposals
+    from driftwatch.cli.replay_summary import ScrapeCounts, with_proposals
     from driftwatch.fleet.truth import CONFIGURATION
     from driftwatch.receivers.stdout import StdoutSender
 
     _print_story(scenario, seed)
     sender = StdoutSender(mark=True, stored=False, options=lambda _: None)
-    screen, proposals = ReplayScreen(sender, whole=False), TakenProposals()
+    screen, counts = ReplayScreen(sender, whole=False), ScrapeCounts()
     click.echo(_RULE)
     with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
         folder = Path(name)
         _make(scenario, seed, folder)
         history = History((folder,), baseline=_baseline(scenario), config=folder / CONFIGURATION)
-        for outcome in history.outcomes(with_proposals(history.plan), None, ScrapeCounts()):
-            proposals.note(outcome.rows)
-            for transition in outcome.transitions:
-                if transition.incident.page is not None:
-                    screen.show(transition.incident.page)
+        for outcome in history.outcomes(with_proposals(history.plan), None, counts):
+            screen.show(outcome)
     screen.close()
     click.echo(_RULE)
     click.echo(
         f"next:    driftwatch demo --scenario {shlex.quote(typed)} --seed {seed} --write DIR"
     )
-    proposals.tell()
+    counts.proposals.tell()
 
 
 def _print_story(scenario: Scenario, seed: int) -> None:

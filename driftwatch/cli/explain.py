@@ -99,7 +99,7 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
     if pages and pages[0].severity != "notice" and pages[0].advice and _is_answered(pages[0]):
         finding = replace(finding, advice=pages[0].advice)  # a moment has one answer
     else:
-        finding = explained(finding, evaluated.row, scope.plan, evaluated.moment)
+        finding = explained(finding, evaluated.moment.row, scope.plan, evaluated.moment)
         is_past = history.at is not None
         pages = [
             page if _is_answered(page) else _with_advice(page, finding, is_past=is_past)

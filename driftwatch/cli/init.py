@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.database import DEFAULT_CONFIG
-from driftwatch.cli.options import PATH, flag, labels_of, option, refuse_file
+from driftwatch.cli.options import PATH, labels_of, option, refuse_file
 from driftwatch.cli.printer import print_wrapped, write_file
 from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
@@ -34,7 +34,6 @@ _NO_PAGE = "does vLLM answer there? Its address is such as http://host:8000/metr
 @option("--tenant", str, "Tenant of Mimir, Cortex or Thanos (header X-Scope-OrgID).")
 @option("--ca-file", PATH, "CA certificates (PEM) that check the API's.")
 @option("-o --output", PATH, "File to write; without it stdout.")
-@flag("--force", "Replace the file; without it, -o fails if the file exists.")
 def command(
     urls: tuple[str, ...],
     prometheus: str | None,
@@ -45,7 +44,6 @@ def command(
     tenant: str | None,
     ca_file: Path | None,
     output: Path | None,
-    force: bool,
 ) -> None:
     """Look at an API (--prometheus) or at /metrics (URL), and write a configuration.
 
@@ -63,8 +61,8 @@ def command(
             help_text=f"driftwatch init http://host:8000/metrics -o {DEFAULT_CONFIG}, or "
             f"driftwatch init --prometheus http://prometheus:9090 -o {DEFAULT_CONFIG}",
         )
-    if output is not None and output.exists() and not force:
-        raise UsageError(f"{output} is there already", help_text="give --force to replace it")
+    if output is not None and output.exists():
+        raise UsageError(f"{output} is there already", help_text="remove it, or name another")
     if prometheus is None:
         if any((match, bearer_token_file, username, password_file, tenant, ca_file)):
             raise UsageError("--match and credentials are for --prometheus")
@@ -91,7 +89,7 @@ def command(
     from driftwatch.cli.catalogue import modeline, write_schemas
 
     line = modeline("schemas/config.schema.json")
-    write_file(output, f"{line}\n{configuration.text}", new=not force)
+    write_file(output, f"{line}\n{configuration.text}")
     (schema,) = write_schemas(output.parent / "schemas", ["config"])
 
     click.echo(f"wrote {output}, and {schema} for your editor. Missing:")

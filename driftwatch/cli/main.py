@@ -192,12 +192,11 @@ def _report(error: DriftwatchError) -> int:
 
 
 def _say(text: str, *, err: bool) -> None:
-    """In 80 columns on a terminal; piped as one line."""
-    if (sys.stderr if err else sys.stdout).isatty():
-        from driftwatch.notify.layout import wrap
+    """In 80 columns on a terminal; piped whole."""
+    from driftwatch.cli.printer import print_wrapped
 
-        text = "\n".join(short for line in text.splitlines() for short in wrap(line, 80, "  "))
-    click.echo(text, err=err)
+    for line in text.splitlines():
+        print_wrapped(line, err=err)
 
 
 def _drop_output() -> None:

@@ -267,14 +267,10 @@ def number(value: float | None, times: float = 1) -> str:
     return UNKNOWN if value is None else figure(times * value)
 
 
-def write_file(path: Path, text: str, *, new: bool = False) -> None:
-    """The text as a file; a ``new`` one replaces none.
-
-    Raises UsageError: it cannot be written.
-    """
+def write_file(path: Path, text: str) -> None:
+    """The text as a file. Raises UsageError: it cannot be written."""
     try:
-        with path.open("x" if new else "w", encoding="utf-8") as file:
-            file.write(text)
+        path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
 

@@ -27,7 +27,6 @@ from driftwatch.errors import UsageError
 from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
-    from driftwatch.cli.recommend_text import AdviceContext
     from driftwatch.cli.target import Evaluated, TargetWindow
     from driftwatch.model import Advice
     from driftwatch.pipeline.plan import Plan
@@ -188,22 +187,19 @@ def _print_json(advice: Answer, scope: TargetWindow) -> None:
     print_json(document, indent=2)
 
 
-def _print(advice: Answer, window: TargetWindow) -> None:
+def _print(advice: Answer, scope: TargetWindow) -> None:
     from driftwatch.cli.recommend_text import rendered
     from driftwatch.notify.layout import paint
     from driftwatch.receivers.stdout import wants_colour
 
-    context = _context(advice, window)
-    text = rendered(advice, context, piped=not sys.stdout.isatty())
+    text = rendered(
+        advice,
+        scope.target.key.text,
+        today=scope.today,
+        next_command=_next(advice, scope),
+        piped=not sys.stdout.isatty(),
+    )
     click.echo(paint(text, wants_colour(sys.stdout)))
-
-
-def _context(advice: Answer, scope: TargetWindow) -> AdviceContext:
-    from driftwatch.cli.recommend_text import AdviceContext
-    from driftwatch.clock import SystemClock
-
-    today = SystemClock().now().date()
-    return AdviceContext(scope.target.key.text, today, _next(advice, scope))
 
 
 def _next(advice: Answer, scope: TargetWindow) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date, timedelta
 
 from driftwatch.cli.printer import table_lines, wrapped
@@ -29,38 +28,42 @@ _SETTLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AdviceContext:
-    """Whose advice it is, and what to type next."""
+def rendered(
+    advice: Answer,
+    name: str,
+    *,
+    today: date | None = None,
+    next_command: str | None = None,
+    piped: bool = False,
+) -> str:
+    """The whole answer, at most 80 columns; ``piped``: whole lines, and rows between tabs.
 
-    name: str  # the target, as a person reads it
-    today: date | None = None  # the day whose times are told without a date
-    next_command: str | None = None  # what to type next
-
-
-def rendered(advice: Answer, context: AdviceContext, *, piped: bool = False) -> str:
-    """The whole answer, at most 80 columns; ``piped``: whole lines, and rows between tabs."""
+    ``name``: of the target; ``today``: the day whose times are printed without a date;
+    ``next_command``: what to type next.
+    """
     labelled = [f"{label:<{_LABEL}}{text}" for label, text in _details(advice)]
-    out = [*_lines([_answer(advice, context.name)], "  ", piped)]
+    out = [*_lines([_answer(advice, name)], "  ", piped)]
     out += [*_lines(labelled, " " * _LABEL, piped), ""]
-    out += [*basis(advice, context, piped=piped), ""]
+    out += [*basis(advice, name, today, piped=piped), ""]
     moves = advice.advice.moves
     if moves:
         out += [f"vLLM     {vllm_arguments(moves)}", ""]
-    if context.next_command is not None:
+    if next_command is not None:
         after = "after the restart: " if moves else ""
-        out += _lines([f"next:    {after}{context.next_command}"], " " * _LABEL, piped)
+        out += _lines([f"next:    {after}{next_command}"], " " * _LABEL, piped)
     return "\n".join(out).strip("\n")
 
 
-def basis(advice: Answer, context: AdviceContext, *, piped: bool = False) -> Iterator[str]:
+def basis(
+    advice: Answer, name: str, today: date | None = None, *, piped: bool = False
+) -> Iterator[str]:
     """What the answer rests on: the table and what it leaves out, then how far to trust it."""
     below = [
         *table(advice, piped=piped),
         *_lines((*reasons(advice), *_loads(advice)), "  ", piped),
     ]
     yield from [*below, ""] if below else []
-    trust = (*_check(advice), _traffic(advice, context), *_targets(advice), *_notes(advice))
+    trust = (*_check(advice), _traffic(advice, name, today), *_targets(advice), *_notes(advice))
     yield from _lines(trust, "  ", piped)
 
 
@@ -157,17 +160,17 @@ def _check(advice: Answer) -> Iterator[str]:
         yield f"step times fitted to the minutes alone, {fit.source}"
 
 
-def _traffic(advice: Answer, context: AdviceContext) -> str:
+def _traffic(advice: Answer, name: str, today: date | None) -> str:
     if advice.window_seconds is None:
         when = f"until {advice.at:%H:%M} UTC"
     else:
         when = span(advice.at - timedelta(seconds=advice.window_seconds), advice.at)
-    if advice.at.date() != context.today and " – " not in when:
+    if advice.at.date() != today and " – " not in when:
         when = f"{advice.at:%Y-%m-%d} {when}"
     if not advice.requests:
-        return f"traffic of {context.name}, {when}: not simulated"
+        return f"traffic of {name}, {when}: not simulated"
     source = "rebuilt from metrics" if advice.source == "metrics" else f"from the {advice.source}"
-    return f"from {advice.requests:,} requests of {context.name}, {when}, {source}"
+    return f"from {advice.requests:,} requests of {name}, {when}, {source}"
 
 
 def _targets(advice: Answer) -> Iterator[str]:

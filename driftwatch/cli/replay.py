@@ -16,7 +16,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import DATABASE, PATH, flag, history_options, option, typed
 from driftwatch.cli.printer import print_note, print_warning, print_wrapped
-from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
+from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, with_proposals
 from driftwatch.errors import Unavailable, UsageError
 from driftwatch.notify.page import Page
 from driftwatch.numbers import moment, plural
@@ -25,6 +25,7 @@ from driftwatch.receivers.stdout import StdoutSender
 
 if TYPE_CHECKING:
     from driftwatch.database_place import Place
+    from driftwatch.pipeline.state import Outcome
     from driftwatch.store import Store
 
 _PAGES_IN_FULL = 3
@@ -43,8 +44,14 @@ class ReplayScreen:
         self._after_line = False
         self._notices: Counter[str] = Counter()
 
-    def show(self, page: Page) -> None:
-        """Print or count one event."""
+    def show(self, outcome: Outcome) -> int:
+        """Print or count the events of a stretch; how many there were."""
+        for transition in outcome.transitions:
+            if transition.incident.page is not None:
+                self._show(transition.incident.page)
+        return len(outcome.transitions)
+
+    def _show(self, page: Page) -> None:
         if self._whole:
             self._sender.send(message_of(page))
         elif page.severity == "notice":
@@ -106,7 +113,7 @@ def command(
     for each event, notices as a count. It delivers nothing. Exit code 0: the history was read;
     1: parts of it could not be; 2: a file is no recording; 4: there is no usable scrape.
     """
-    proposals, counts = TakenProposals(), ScrapeCounts()
+    counts = ScrapeCounts()
     sender = StdoutSender(json=as_json, stored=False, options=_options(history, database))
     screen = ReplayScreen(sender, whole=whole or as_json)
     plan = with_proposals(history.plan)
@@ -115,12 +122,8 @@ def command(
     with nullcontext() if database is None else _new_store(database) as store:
         try:
             for outcome in history.outcomes(plan, store, counts):
-                proposals.note(outcome.rows)
                 silent.note(outcome.rows, outcome.verdicts)
-                pages += len(outcome.transitions)
-                for transition in outcome.transitions:
-                    if transition.incident.page is not None:
-                        screen.show(transition.incident.page)
+                pages += screen.show(outcome)
         except Unavailable as error:
             lost = error
     screen.close()
@@ -134,7 +137,7 @@ def command(
             "no latency target: -c FILE gives them, with "
             "pools: [{name: chat, slo: {ttft_seconds: 1.0, tpot_seconds: 0.05}}]"
         )
-    proposals.tell()
+    counts.proposals.tell()
     for warning in counts.warnings(history.where):
         print_warning(warning)
     counts.require_usable(history.where, lost)

@@ -46,6 +46,7 @@ class ScrapeCounts:
         usable: how many scrapes brought values.
         problems: what the sources could not read.
         until: end of the last minute that was evaluated; None before the first.
+        proposals: baselines that were taken without a person.
     """
 
     span: tuple[datetime, datetime]
@@ -55,12 +56,14 @@ class ScrapeCounts:
         self.usable = self._scrapes = 0
         self.problems: list[SourceProblem] = []
         self.until: datetime | None = None
+        self.proposals = TakenProposals()
         self._failed: Counter[str] = Counter()  # reason without its numbers
         self._example: dict[str, str] = {}
 
     def add(self, outcome: Outcome) -> None:
         """Count one stretch."""
         self.problems += outcome.problems
+        self.proposals.note(outcome.rows)
         if outcome.rows.height:
             newest = outcome.rows["end"].max()
             self.until = newest if isinstance(newest, datetime) else self.until

@@ -11,7 +11,7 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.options import history_options, json_option, option
-from driftwatch.cli.printer import print_json
+from driftwatch.cli.printer import print_json, write_file
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 
@@ -86,10 +86,7 @@ def _write(report: Report, html: Path | None, as_json: bool) -> None:
         click.echo(as_html(report), nl=False)
         return
     if html is not None:
-        try:
-            html.write_text(as_html(report), encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise UsageError(f"{html}: {error.strerror or error}") from error
+        write_file(html, as_html(report))
         click.echo(f"{html} written", err=True)
     if as_json:
         print_json(report.document())

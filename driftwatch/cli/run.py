@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings, SourceSettings
     from driftwatch.store.store import Store
-
-
-# baselines of 24 h and more page least; two days hold a whole one
-_PROPOSED_FROM = timedelta(days=2)
 
 
 @click.command(name="run")
@@ -86,7 +81,7 @@ def _serve(config: Path, settings: Settings, hangups: Hangups) -> int:
     _require_procrastinate(settings)
     with Store.open(settings.database_place) as store, store.tick_lock():
         until = evaluated_until(store)
-        service, runner = _service(config, settings, plan, receivers, store, metrics)
+        service, runner = _service(settings, plan, receivers, store, metrics)
         endpoint: Endpoint | None = None
         try:
             address, checks = settings.listen_address, (runner.why_unhealthy, runner.why_not_ready)
@@ -147,7 +142,6 @@ def _require_procrastinate(settings: Settings) -> None:
 
 
 def _service(
-    config: Path,
     settings: Settings,
     plan: Plan,
     receivers: Sequence[Receiver],
@@ -155,8 +149,6 @@ def _service(
     metrics: OwnMetrics,
 ) -> tuple[Service, Service | Fleet]:
     """The service from what is stored, and what runs it."""
-    import structlog
-
     from driftwatch.clock import SystemClock
     from driftwatch.database_place import PostgresPlace
     from driftwatch.service.configuration import sources_of
@@ -182,37 +174,12 @@ def _service(
         metrics=metrics,
         batches=batches,
     )
-    if not store.baselines_in_force():
-        for words in proposing(settings, own.now(), config):
-            structlog.get_logger().info(
-                "no baseline is in force; this looks for one in the past", command=words
-            )
     if settings.heartbeat is not None:
         service.beat(settings.heartbeat.read_url)
     if not isinstance(place, PostgresPlace):
         return service, service
     assert isinstance(clock, DatabaseClock)  # noqa: S101 - see above
     return service, Fleet(service, store, place, clock)
-
-
-def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
-    """The command that proposes a baseline from the past of each Prometheus of a configuration.
-
-    A person accepts it; ``run`` itself never does.
-    """
-    from driftwatch.settings import PrometheusSource
-
-    commands = []
-    for source in settings.sources:
-        if isinstance(source, PrometheusSource):
-            words = ["--prometheus", source.prometheus]
-            for label, value in source.match.items():
-                words += ["--match", f"{label}={value}"]
-            for option, at in (("--from", now - _PROPOSED_FROM), ("--to", now)):
-                words += [option, f"{at:%Y-%m-%dT%H:%MZ}"]
-            words = ["driftwatch", "baseline", "list", "-c", str(config), *words]
-            commands.append(shlex.join(words))
-    return commands
 
 
 @click.command()
@@ -242,15 +209,12 @@ def web_command(listen: str | None, history: History) -> None:
     from driftwatch.web.server import listening, server_of
 
     settings = None if history.config is None else load_settings(history.config)
+    web_settings = (settings and settings.web) or WebSettings.model_validate({})
     if listen is not None:
         try:
-            checked_listen(listen)
+            web_settings = web_settings.model_copy(update={"listen": checked_listen(listen)})
         except ValueError as error:
             raise UsageError(f"--listen: {error}") from None
-        own = (settings and settings.web) or WebSettings.model_validate({})
-        web_settings = own.model_copy(update={"listen": listen})
-    else:
-        web_settings = (settings and settings.web) or WebSettings.model_validate({})
     plan = plan_of_rules(()) if settings is None else plan_of_settings(settings)
     place = database_of(history.db, history.config)
     people = People(web_settings.token_file, web_settings.proxy)

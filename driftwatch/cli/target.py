@@ -14,8 +14,6 @@ from driftwatch.cli.replay_summary import TakenProposals
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from driftwatch.cli.history import History
     from driftwatch.incidents.incident import Incident
     from driftwatch.model import Finding, Target, TargetKey
@@ -70,6 +68,7 @@ class TargetWindow:
             NoVerdict: nothing of the target is known in the window.
         """
         from driftwatch.pipeline.explain import explain, reference_of
+        from driftwatch.pipeline.minutes import with_last_speed
         from driftwatch.pipeline.question import Moment, peers_of
 
         store, target, window, plan = self.store, self.target, self.window, self.plan
@@ -95,11 +94,13 @@ class TargetWindow:
                 help_text=f"scrapes reach to {last_scraped(store):%Y-%m-%dT%H:%MZ}",
             )
         beside = store.past(since, end, peers_of(target, self.targets))
-        row = _row(finding, minutes)
+        row: dict[str, Any] = {}
+        if finding is not None:  # with "slower" as it was last known
+            row = with_last_speed({**finding.evidence, **finding.histograms}, minutes)
         replicas = sum(one.pool == target.pool for one in self.targets.values())
         of_pool = replicas if target.pool is not None else None
         moment = Moment(target, end, minutes, row, beside, of_pool, gpus)
-        return Evaluated(finding, window, moment, row)
+        return Evaluated(finding, window, moment)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,17 +109,7 @@ class Evaluated:
 
     finding: Finding | None  # evidence, path, limits; None = no usable scrape
     window: Window  # what it is about: whole minutes, the nearest to what was asked
-    moment: Moment  # what a question about the target's knobs is made of
-    row: dict[str, Any]  # evidence with the reference's histograms
-
-
-def _row(finding: Finding | None, minutes: pl.DataFrame) -> dict[str, Any]:
-    """Evidence with the reference's histograms, and "slower" as it was last known."""
-    from driftwatch.pipeline.minutes import with_last_speed
-
-    if finding is None:
-        return {}
-    return with_last_speed({**finding.evidence, **finding.histograms}, minutes)
+    moment: Moment  # what a question about the target's knobs is made of, with its evidence
 
 
 @contextmanager

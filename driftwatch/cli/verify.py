@@ -11,16 +11,14 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import (
-    SPAN,
     history_options,
     json_option,
     on_its_day,
-    option,
     refuse_file,
 )
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
-from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.errors import NoVerdict
 from driftwatch.notify.verification_line import (
     difference_text,
     minutes_text,
@@ -31,7 +29,6 @@ from driftwatch.numbers import moment
 from driftwatch.verify.figures import WORDS
 
 if TYPE_CHECKING:
-    from driftwatch.pipeline.explain import Window
     from driftwatch.verify.verification import Effect, Verification
 
 _HEADER = ("ID", "VERDICT", "SINCE UTC", "SERVER", "CHANGE")
@@ -43,33 +40,21 @@ _EVER = timedelta(days=400)
 
 @click.command(name="verify")
 @click.argument("target", metavar="[SERVER|POOL]", required=False)
-@option("--before", SPAN, "Window before the change; needs --after.")
-@option("--after", SPAN, "Window after the change; the settings need not differ.")
 @json_option
 @history_options("at", "recordings", "db", "pools")
-def command(
-    target: str | None,
-    before: Window | None,
-    after: Window | None,
-    as_json: bool,
-    history: History,
-) -> int:
+def command(target: str | None, as_json: bool, history: History) -> int:
     """Say whether a change of a setting or a release worked, at matched traffic.
 
     Without a name: every verification of the last eight weeks. With it: the newest one of that
-    server, of a pool that of each server. With --before and --after: those two windows, of a pool
-    on the server with the longest queue. With --recording: the changes in it.
+    server, of a pool that of each server. With --recording: the changes in it.
 
     A list has id, verdict, time of the change, server and change. Exit code 0: PASS, or every
     verification was listed; 1: FAIL; 4: INCONCLUSIVE, or the verification has not ended.
     """
-    if (before is None) != (after is None):
-        raise UsageError("--before and --after belong together")
     if target is not None:
         refuse_file(target, "server")
-    windows = None if before is None or after is None else (before, after)
-    verifications = _verifications(target, windows, history)
-    is_list = target is None and before is None and history.is_stored
+    verifications = _verifications(target, history)
+    is_list = target is None and history.is_stored
     last, now = verifications[0] if len(verifications) == 1 else None, SystemClock().now()
     if as_json:
         every = [one.document() for one in verifications]
@@ -87,32 +72,21 @@ def command(
     return 1 if 1 in codes else max(codes)
 
 
-def _verifications(
-    name: str | None,
-    windows: tuple[Window, Window] | None,
-    history: History,
-) -> list[Verification]:
-    """What the store says, of a pool the newest of each server; or two named stretches compared."""
+def _verifications(name: str | None, history: History) -> list[Verification]:
+    """What the store says; of a pool the newest of each server."""
     from driftwatch.cli.database import last_scraped
     from driftwatch.cli.replay_summary import with_proposals
-    from driftwatch.cli.target import chosen_target, members_of
+    from driftwatch.cli.target import members_of
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
-    from driftwatch.verify.before_after import BEFORE_SPAN, compared, judged_at
+    from driftwatch.verify.before_after import judged_at
 
-    # what was advised is what is verified; nothing of it is read where two stretches are compared
-    with history.store(None if windows else with_proposals(history.plan)) as store:
+    # what was advised is what is verified
+    with history.store(with_proposals(history.plan)) as store:
         last = last_scraped(store)
         end = min(on_its_day(history.at, last) or last, last)
         plan, past = history.plan_of(store), PastMinutes(store)
         targets = plan.assign(stored_targets(store))
-        if windows is not None:
-            before, after = windows
-            target = chosen_target(name, targets, store, after.end)
-            since = min(before.start, after.start) - BEFORE_SPAN
-            rows = past.rows([target.key], since, max(before.end, after.end))
-            spans = (before.start, before.end), (after.start, after.end)
-            return [compared(target, rows, *spans, plan.slo_of(target))]
         members = None if name is None else members_of(name, targets)
         since = end - (_LISTED_FOR if members is None else _EVER)
         verifications = store.verifications(since, end + timedelta(seconds=1))
@@ -123,7 +97,7 @@ def _verifications(
             where = name or (history.recordings or ("the history",))[0]
             raise NoVerdict(
                 f"no change of a setting or a release is known in {where}",
-                help_text="--before FROM..TO --after FROM..TO compares two stretches",
+                help_text="driftwatch explain SERVER --baseline FROM..TO compares two stretches",
             )
         if members is None:
             return verifications

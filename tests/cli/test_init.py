@@ -137,12 +137,9 @@ def test_what_was_written_can_be_looked_at_and_is_not_overwritten(
     assert out.splitlines()[-1] == "next: driftwatch doctor -c driftwatch.yaml"
     assert max(map(len, out.splitlines())) <= 80
     golden("init/screen.txt", out)
-    first = Path("driftwatch.yaml").read_text()
     code, out, err = run("init", "--prometheus", url, "-o", "driftwatch.yaml")
     assert (code, out) == (2, "")
     assert "error: driftwatch.yaml is there already" in err
-    assert run("init", "--prometheus", url, "-o", "driftwatch.yaml", "--force")[0] == 0
-    assert Path("driftwatch.yaml").read_text() == first
     code, out, _ = run("doctor", "-c", "driftwatch.yaml")
     assert code in (0, 1)
     assert "READY: " in out

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from command_cases import Run
@@ -14,10 +12,8 @@ from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 from replayed_rows import replayed_rows
 
-from driftwatch.cli.run import proposing
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.settings import load_settings
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -94,19 +90,3 @@ def test_what_cannot_be_asked_together(run: Run) -> None:
     ):
         code, _, err = run("baseline", "list", *words)
         assert (code, said in err) == (2, True), err
-
-
-def test_run_names_what_proposes_a_baseline_from_the_past(tmp_path: Path) -> None:
-    config = tmp_path / "driftwatch.yaml"
-    config.write_text(
-        "sources:\n"
-        "  - prometheus: http://prometheus:9090\n"
-        "    match: {job: vllm rag}\n"
-        "  - pages: [http://a:8000/metrics]\n"
-        "database: d.db\n"
-    )
-    (said,) = proposing(load_settings(config), T0, config)
-    words = shlex.split(said)
-    assert words[:3] == ["driftwatch", "baseline", "list"]
-    assert words[words.index("--match") + 1] == "job=vllm rag"
-    assert words[-4:] == ["--from", "2025-12-30T00:00Z", "--to", "2026-01-01T00:00Z"]
