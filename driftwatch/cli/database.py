@@ -6,12 +6,13 @@ import getpass
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from driftwatch.database_place import Place, SqliteFile, place_of
-from driftwatch.errors import NoVerdict, StoreError, UsageError
+from driftwatch.errors import ConfigError, NoVerdict, UsageError
 
 if TYPE_CHECKING:
+    from driftwatch.settings import Settings
     from driftwatch.store import Store
     from driftwatch.store.people import IncidentStore
 
@@ -29,55 +30,37 @@ def config_here() -> Path | None:
 def database_of(db: Place | None, config: Path | None) -> Place:
     """``--db``, ``DRIFTWATCH_DATABASE``, the configuration's, else ``driftwatch.db``.
 
-    Raises ConfigError: the configuration has problems; StoreError: the variable holds no database.
+    Another mistake in the configuration keeps nobody from acknowledging a page.
+
+    Raises ConfigError: nothing of the configuration can be read; StoreError: the variable holds no
+    database.
     """
     if db is not None:
         return db
     if config is not None:
         from driftwatch.settings import load_settings
 
-        return load_settings(config).database_place  # the variable goes before what the file names
-    return _expanded(place_of(os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE))
-
-
-def _expanded(place: Place) -> Place:
+        try:
+            settings = load_settings(config)
+        except ConfigError as error:
+            readable = cast("Settings | None", error.readable)
+            is_named = readable and "database" in readable.model_fields_set
+            if readable is None or not (is_named or os.environ.get(DATABASE_VARIABLE)):
+                raise
+            settings = readable
+        return settings.database_place  # the variable goes before what the file names
+    place = place_of(os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE)
     return SqliteFile(place.path.expanduser()) if isinstance(place, SqliteFile) else place
 
 
 def incident_store(db: Place | None, config: Path | None) -> IncidentStore:
     """What people read and change in an existing database of this version, without its minutes.
 
-    Of the configuration only the database is read: another mistake in it keeps nobody from
-    acknowledging a page.
-
     Raises: as :func:`open_store`.
     """
     from driftwatch.store.people import IncidentStore
 
-    if db is None and config is not None:
-        db = _configured(config)
     return IncidentStore.open(database_of(db, config), migrate=False)
-
-
-def _configured(config: Path) -> Place | None:
-    """The database that a configuration names; None where only the whole file tells."""
-    from driftwatch.yaml_positions import plain, read_yaml
-
-    root = plain(read_yaml(config).root)
-    if not isinstance(root, dict):
-        return None
-    named = os.environ.get(DATABASE_VARIABLE) or root.get("database")
-    password = root.get("database_password_file")
-    if not isinstance(named, str) or not isinstance(password, str | None):
-        return None
-    folder = config.resolve().parent
-    try:
-        place = _expanded(
-            place_of(named, folder / Path(password).expanduser() if password else None)
-        )
-    except StoreError:
-        return None
-    return SqliteFile(folder / place.path) if isinstance(place, SqliteFile) else place
 
 
 def open_store(db: Place | None, config: Path | None) -> Store:
