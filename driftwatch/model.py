@@ -206,7 +206,7 @@ class Diagnosis:
     cause: str | None = None  # ``prompts``, ``generations``, ``prefix_hits``, ``demand`` or None
     limits: tuple[Limit, ...] = ()  # the limits model of the window
     missing: tuple[str, ...] = ()  # columns whose absence ended the walk (leaf ``undetermined``)
-    advice: str | None = None  # the leaf's imperative ("Do not change a knob; ...") or None
+    advice: str | None = None  # the leaf's imperative ("Drain it") or None
     meaning: str | None = None  # the leaf's one line for the reader, None where the tree says none
 
 

@@ -51,7 +51,7 @@ class Leaf:
     kind: LeafKind
     meaning: str  # one line for the reader
     knob: str | None = None  # vLLM argument in snake case, for kind ``change``
-    advice: str | None = None  # imperative for kind ``none`` ("Do not change a knob; drain it")
+    advice: str | None = None  # imperative for kind ``none`` ("Drain it")
 
 
 @dataclass(frozen=True, slots=True)

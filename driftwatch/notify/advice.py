@@ -21,7 +21,9 @@ _WAIT = "wait: driftwatch looks again every 10 min"
 _KEEP_SETTINGS = "Do not change a knob"
 BEFORE_IT = "after a change: "  # begins a recent change that may have caused the incident
 _ROLL_BACK = "Roll one server back and compare"  # to what ran before the change
+_DRAIN = "Drain it"
 _REPLICA_FIRST = "Add a replica, then "  # where the other servers have no room for this one's load
+_ROOM_UNKNOWN = "unknown whether the others can take its load: look at theirs before you drain it"
 # reasons that say by themselves what to do
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
 _KV = "kv_cache_usage_ratio"
@@ -45,9 +47,7 @@ def imperatives(page: Page) -> list[str]:
         if page.value("slo_missed"):
             return [NOT_EXPLAINED, "No setting explains it"]
         return [*shorter(f"{NOTHING_TO_DO}: {clean(advised.why)}"), NOTHING_TO_DO]
-    full = full_advice(page) or ""
-    act = full.removeprefix(f"{_KEEP_SETTINGS}; ")
-    return shorter(full) if act == full else [full, *shorter(_capital(act))]
+    return shorter(full_advice(page) or "")
 
 
 def _unanswered(page: Page, lacking: str) -> list[str]:
@@ -153,9 +153,8 @@ def full_advice(page: Page) -> str | None:
     if page.leaf == "scheduler_regression" and (page.recent_change or "").startswith(BEFORE_IT):
         text = _ROLL_BACK
     text = text or page.phrases.advice
-    rest = text.removeprefix(f"{_KEEP_SETTINGS}; ")
-    if rest.startswith("drain it") and lacks_room(page):
-        text = f"{_REPLICA_FIRST}{rest}"
+    if text.startswith(_DRAIN) and lacks_room(page):
+        text = f"{_REPLICA_FIRST}{text[:1].lower()}{text[1:]}"
     return None if not text else clean(_capital(text)).rstrip(".")
 
 
@@ -283,8 +282,7 @@ def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
         if load := load_text(advised):
             yield Line("Load", load, weight=6)
         return
-    advice = full_advice(page) or ""
-    do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")
+    do = full_advice(page) or ""
     if do and do.lower() not in page.summary.lower():
         yield Line("Do", do, weight=8)
     if do.startswith(_REPLICA_FIRST):
@@ -292,8 +290,10 @@ def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
         yield Line("Now", text, weight=8)
     if free := room(page):
         yield Line("Room", free, weight=7)
+    elif do.startswith(_DRAIN):
+        yield Line("Room", _ROOM_UNKNOWN, weight=7)
     if advised is not None and advised.reason.code not in _ADVICE_CODES:
         reason = clean(advised.why)
-        if reason not in page.summary and reason.lower() != advice.lower():
+        if reason not in page.summary and reason.lower() != do.lower():
             label = "No forecast:" if advised.action == "insufficient" else "Why"
             yield Line(label, reason, weight=6)

@@ -95,7 +95,7 @@ def advised(
         is_simulated, own = _needs_simulation(finding, row, plan, rules[incident.rule], incident)
         if not is_simulated:
             finding = replace(finding, advice=own)
-            if not again and has_turn and (peers := _peer_load(evaluation, finding, at)):
+            if has_turn and (peers := _peer_load(evaluation, finding, at)):
                 used += 1
                 finding = replace(finding, peers=peers)
         elif not has_turn:
@@ -196,9 +196,9 @@ def _moment(evaluation: Evaluation, target: Target, row: Mapping[str, Any], at: 
 def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, float] | None:
     """``finding.peers`` with the capacity share of the busiest peer; None if it is not needed."""
     leaf = finding.diagnosis.leaf if finding.diagnosis else None
-    if finding.peers is None or len(finding.concerned) > 1 or leaf not in _DRAINED:
+    if len(finding.concerned) > 1 or leaf not in _DRAINED:
         return None
-    key = finding.target.key
+    key, targets = finding.target.key, evaluation.state.targets
     others = evaluation.rows.filter(
         (pl.col("end") == at)
         & (pl.col("pool") == finding.target.pool)
@@ -208,12 +208,15 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
     if others.is_empty():
         return None
     row = others.row(0, named=True)
-    busiest = evaluation.state.targets.get(TargetKey(row["instance"], row["engine"]))
+    busiest = targets.get(TargetKey(row["instance"], row["engine"]))
     if busiest is None:
         return None
     moment = _moment(evaluation, busiest, row, at)
     used = evaluation.ask(moment, evaluation.plan).answer.utilization_ratio
-    return dict(finding.peers) if used is None else {**finding.peers, "utilization_ratio": used}
+    if used is None:
+        return None
+    size = float(pool_size(targets, finding.target.pool))
+    return {"of_targets": size, **(finding.peers or {}), "utilization_ratio": used}
 
 
 def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:

@@ -194,12 +194,15 @@ def peer_speeds(
     }
 
 
+_ROOM = ("of_targets", "utilization_ratio")
+
+
 def with_room(
     peers: Mapping[str, float] | None, before: Mapping[str, float] | None
 ) -> Mapping[str, float] | None:
-    """The speeds of now, with the load of the others as the page simulated it when it fired."""
-    used = (before or {}).get("utilization_ratio")
-    return peers if peers is None or used is None else {**peers, "utilization_ratio": used}
+    """The speeds of now, with the load of the others as it was last simulated."""
+    room = {name: value for name, value in (before or {}).items() if name in _ROOM}
+    return {**room, **(peers or {})} if "utilization_ratio" in room else peers
 
 
 def finding_of(

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 from pydantic import TypeAdapter
 
-from driftwatch.collect.schema import KEY
+from driftwatch.collect.schema import KEY, TIME
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import clean, cut, percent
@@ -19,7 +19,6 @@ from driftwatch.pipeline.unknown_reasons import why_slo_unknown
 from driftwatch.store.latest import (
     UNKNOWN,
     Latest,
-    MinuteState,
     PoolNow,
     ServerNow,
     Trace,
@@ -56,7 +55,9 @@ def latest_of(
     """
     at = at.astimezone(UTC)
     known = rows.select(*_KEY, "pool", *_COLUMNS) if rows.width else _NONE
-    newest = known.filter(pl.col("end") == at)
+    known = known.with_columns(state=_STATE)
+    began = known.group_by(_KEY).agg(since=_SINCE)
+    newest = known.filter(pl.col("end") == at).join(began, on=_KEY)
     of = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
     pool_of = {key: one.pool or "default" for key, one in targets.items()}
     pools = {pool_of[key]: plan.pool_of(one) for key, one in targets.items()}
@@ -72,15 +73,38 @@ def latest_of(
         trace = before.get(name) or Trace(first=slot_of(at))
         trace = trace.with_minutes(sums.get(name, {}), at)
         now.append((_pool(name, some, at, pools[name]), trace))
-    return Latest(at, [one for some in servers.values() for one, _ in some], now)
+    first = known["end"].min()
+    since = first if isinstance(first, datetime) else at
+    return Latest(since, at, [one for some in servers.values() for one, _ in some], now)
 
 
-_NONE = pl.DataFrame(schema=dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null))
-_SILENT_ROW: Mapping[str, Any] = dict.fromkeys(_COLUMNS)
+_FLAGS = ("slo_missed", "slower_at_equal_load")
+_TYPES = {"end": TIME, "scrapes": pl.Float64, **dict.fromkeys(_FLAGS, pl.Boolean)}
+_NONE = pl.DataFrame(schema={**dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null), **_TYPES})
+_SILENT_ROW: Mapping[str, Any] = {**dict.fromkeys((*_COLUMNS, "since")), "state": "no data"}
+# of a server in one minute, the worst that holds
+_STATE = (
+    pl.when(pl.col("scrapes").fill_null(0.0) <= 0)
+    .then(pl.lit("no data"))
+    .when(pl.col("slo_missed"))
+    .then(pl.lit("target missed"))
+    .when(pl.col("slower_at_equal_load"))
+    .then(pl.lit("slower"))
+    .when(pl.col("binding_limit") != "none")
+    .then(pl.lit("limit full"))
+    .when(pl.col("slo_missed").is_not_null())
+    .then(pl.lit("in target"))
+    .when(pl.col("slower_at_equal_load").is_not_null())
+    .then(pl.lit("as its baseline"))
+    .otherwise(pl.lit("not judged"))
+)
+# of its minutes in order: end of the first one in its last state without a break
+_OTHER = pl.col("end").filter(pl.col("state") != pl.col("state").last()).max()
+_SINCE = pl.col("end").filter((pl.col("end") > _OTHER).fill_null(value=True)).min()
 
 
 def _server(target: Target, pool: str, row: Mapping[str, Any], at: datetime) -> ServerNow:
-    state, why = state_of(row)
+    state, why = row["state"], _why(row)
     low, high = _in_target(row)
     speed = row["speed_at_equal_load_ratio"]
     is_silent = state == "no data"
@@ -90,7 +114,7 @@ def _server(target: Target, pool: str, row: Mapping[str, Any], at: datetime) -> 
         pool=pool,
         labels=target.labels,
         state=state,
-        since=at,
+        since=row["since"] or at,
         at=at,
         why=_bounded(why),
         in_target=low,
@@ -106,27 +130,19 @@ def _bounded(text: str | None) -> str | None:
     return None if text is None else cut(clean(text), _LONGEST)
 
 
-def state_of(row: Mapping[str, Any]) -> tuple[MinuteState, str | None]:
-    """The state of a server in one minute, and why it is unknown."""
-    if row["end"] is None or not row["scrapes"]:
+def _why(row: Mapping[str, Any]) -> str | None:
+    """Why the state of a server in one minute is unknown."""
+    if row["state"] == "no data":
         missing = row["coverage_missing_inputs"]
-        return "no data", f"gone: {missing}" if missing else SILENT
-    if row["slo_missed"]:
-        return "target missed", None
-    if row["slower_at_equal_load"]:
-        return "slower", None
-    if row["binding_limit"] not in (None, "none"):
-        return "limit full", None
-    if row["slo_missed"] is False:
-        return "in target", None
-    if row["slower_at_equal_load"] is False:
-        return "as its baseline", None
+        return f"gone: {missing}" if missing else SILENT
+    if row["state"] != "not judged":
+        return None
     for name in ("ttft", "tpot"):
         low, high = (row[f"{name}_in_target_10m_{end}"] for end in ("ratio", "upper_ratio"))
         if low is not None and high is not None and low < high:
             between = f"{percent(low)} to {percent(high)} of requests met {name.upper()}"
-            return "not judged", f"{between}: too wide to tell whether that is enough"
-    return "not judged", speed_line(row) if row["speed_unknown_reason"] else NOTHING_TO_JUDGE_BY
+            return f"{between}: too wide to tell whether that is enough"
+    return speed_line(row) if row["speed_unknown_reason"] else NOTHING_TO_JUDGE_BY
 
 
 def _in_target(row: Mapping[str, Any]) -> tuple[float | None, float | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.incidents.follow_up import is_no_answer, no_advice, says_less, what_changed
 from driftwatch.incidents.incident import Incident, Told
 from driftwatch.model import Finding
@@ -20,7 +21,9 @@ _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 def told_of(incident: Incident, finding: Finding, at: datetime) -> Told:
     """What a message with this finding would say."""
     leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
-    cause = f"{leaf} {finding.evidence.get('limit_full') or ''}"
+    # beside an engine that is slow a full limit is no cause, and no message names it
+    is_engine = no_knob_because(finding.evidence, leaf) is not None
+    cause = f"{leaf} {'' if is_engine else finding.evidence.get('limit_full') or ''}"
     return Told(
         at=at,
         servers=len(incident.concerned),

@@ -174,7 +174,8 @@ class _OpenPages:
             asked_again=answer is not None and not is_final(answer),
         )
         if answer is not None and (news := news_of(old, answer, told)) is not None:
-            kept, load = replace(answer, asked_again=False), load_of(answer)
+            room = with_room(answer.peers, old.peers)
+            kept, load = replace(answer, peers=room, asked_again=False), load_of(answer)
             changes += filter(None, [news])
         incident = self.latest(look.incident)
         kept = replace(kept, recent_change=old.recent_change)

@@ -21,7 +21,6 @@ _LIMITS: Mapping[str, str] = {
     "deferred": "requests held back",
 }
 _TODO_LIMIT = 120
-_NO_SETTING = "do not change a knob; "
 
 
 def keys_of(incident: Incident) -> tuple[TargetKey, ...]:
@@ -102,7 +101,7 @@ def advised_text(incident: Incident) -> str:
         return choices[0][0].split(" (")[0]
     advice = None if incident.page is None else incident.page.advice
     is_leaf = advice is not None and advice.reason.code == "leaf"
-    return action_of(incident).removeprefix(_NO_SETTING) if is_leaf else ""
+    return action_of(incident) if is_leaf else ""
 
 
 def action_of(incident: Incident) -> str:

@@ -5,7 +5,7 @@ page:
   says: ["no token for {seconds_since_last_token}, {present}", "no token for a while"]
   since: []
   cause: ["{meaning}"]
-  advice: Do not change a knob; restart the engine
+  advice: Restart the engine
   family: stuck
 ```
 

@@ -141,7 +141,8 @@ class PoolNow(Document):
 class Latest:
     """What a tick writes of the servers and pools of its batch; others of the batch are gone."""
 
-    at: datetime
+    since: datetime  # end of the tick's first minute
+    at: datetime  # of its newest
     servers: Sequence[ServerNow]
     pools: Sequence[tuple[PoolNow, Trace]]
 
@@ -180,17 +181,17 @@ def write_latest(connection: Connection, latest: Latest, batch: int | None) -> N
     ]
     for table, rows in ((latest_servers, servers), (latest_pools, pools)):
         if rows:
-            connection.execute(_upsert(connection, table), rows)
+            connection.execute(_upsert(connection, table, latest.since), rows)
         connection.execute(delete(table).where(table.c.batch == of, table.c.at < latest.at))
 
 
-def _upsert(connection: Connection, table: Table) -> Any:
+def _upsert(connection: Connection, table: Table, first: datetime) -> Any:
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(table)
     keys, new = [column.name for column in table.primary_key], statement.excluded
     changed = {c.name: new[c.name] for c in table.c if c.name not in keys}
     if table is latest_servers:
-        # a state that stays has begun when it did
-        is_same = table.c.state == new.state
+        # a state that lasts through the whole tick has begun before it
+        is_same = (table.c.state == new.state) & (new.since <= first)
         changed["since"] = case((is_same, table.c.since), else_=new.since)
     return statement.on_conflict_do_update(index_elements=keys, set_=changed)

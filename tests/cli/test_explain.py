@@ -94,7 +94,7 @@ def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
     _store(page, {"a:1": 0, "b:1": 0}, lost)
     code, out, _ = run("explain", lost.id)
     assert code == 0
-    assert out.startswith("FIRING b:1: 1 GPU lost. Do not change a knob; take it out of rotation")
+    assert out.startswith("FIRING b:1: 1 GPU lost. Take it out of rotation")
     assert out.endswith(f"next:    driftwatch ack {lost.id}\n")
     assert run("ack", lost.id, "--by", "ana")[0] == 0
     _, out, _ = run("explain", lost.id)

@@ -23,7 +23,7 @@ from driftwatch.verify.verification import Change, Effect
 CHANGE = Advice(
     action="change", reason=Reason("x", "y"), moves=(KnobMove("max_num_seqs", 64.0, 128.0),)
 )
-DRAIN = Advice(action="none", reason=Reason("leaf", "do not change a knob; drain it"))
+DRAIN = Advice(action="none", reason=Reason("leaf", "drain it"))
 OPEN = WEEK.end - timedelta(days=4, hours=2)
 
 
@@ -116,7 +116,7 @@ _AGAIN = [
         (
             {"incidents": [_opened("EngineStuck", DRAIN, acknowledged_by="Ana")]},
             "page",
-            "EngineStuck: do not change a knob; drain it, open 4 d 2 h, acknowledged by Ana",
+            "EngineStuck: drain it, open 4 d 2 h, acknowledged by Ana",
         ),
         # nobody restarted a server, and without that no setting changes
         (

@@ -79,7 +79,7 @@ TREES = [
     ("question: Slow?", "qestion: Slow?"),
     ("    question: Slow?\n", ""),
     ("kind: healthy", "kind: helthy"),
-    (", advice: Do not change a knob; drain it", ""),
+    (", advice: Drain it", ""),
     ("kind: none", "kind: change"),
     ("kind: healthy", "kind: healthy, knob: max_num_seqs"),
     ("  good:", "  second:"),
@@ -121,7 +121,7 @@ def test_wrong_trees(
 LEAVES = """\
 leaves:
   good: {kind: healthy, meaning: all is well}
-  bad: {kind: none, meaning: it is slow, advice: Do not change a knob; drain it}
+  bad: {kind: none, meaning: it is slow, advice: Drain it}
 """
 TREE = (
     """\
@@ -176,7 +176,7 @@ def test_a_tree(tmp_path: Path) -> None:
     unknown = pl.DataFrame({"restarted": [False], "speed_at_equal_load_ratio": [None]})
     answer = unknown.select(strict=first.when.expression, lenient=first.lenient.expression)
     assert answer.rows() == [(None, False)]
-    assert tree.leaves["bad"].advice == "Do not change a knob; drain it"
+    assert tree.leaves["bad"].advice == "Drain it"
 
 
 def test_a_long_chain_is_no_recursion(tmp_path: Path) -> None:

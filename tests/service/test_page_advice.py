@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -22,7 +23,9 @@ from driftwatch.model import Advice, Diagnosis, Finding, KnobMove, Limit, Reason
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
+from driftwatch.pipeline.findings import with_room
 from driftwatch.pipeline.minutes import PastMinutes
+from driftwatch.pipeline.news import told_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment
 from driftwatch.pipeline.state import Outcome, State
@@ -140,8 +143,8 @@ def test_a_page_never_waits_for_an_answer_that_does_not_come(
 
 
 CHANGE = Leaf("concurrency_cap_binding", "change", "full", knob="max_num_seqs")
-ENGINE = Leaf("replica_slow", "none", "slow", advice="Do not change a knob; drain it")
-KV = Leaf("kv_pressure", "none", "full", advice="Do not change a knob; add a replica")
+ENGINE = Leaf("replica_slow", "none", "slow", advice="Drain it")
+KV = Leaf("kv_pressure", "none", "full", advice="Add a replica")
 
 
 def _walked(leaf: str, *limits: Limit) -> Diagnosis:
@@ -153,7 +156,7 @@ def _walked(leaf: str, *limits: Limit) -> Diagnosis:
     [
         (CHANGE, {}, None),
         (KV, {}, None),
-        (ENGINE, {}, "Do not change a knob; drain it"),
+        (ENGINE, {}, "Drain it"),
         (None, {}, "the cause is not determined"),
         (CHANGE, {"gpus_lost": 1.0}, "1 GPU is lost"),
     ],
@@ -199,6 +202,36 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSourc
     assert (said["ticket"].advice or CHANGE_NOTHING).action == "insufficient"
     assert not said["notice"].asked_again
     assert (said["notice"].advice or CHANGE_NOTHING).action == "none"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_drains_a_server_asks_for_the_room_of_the_others(
+    cap: FrameSource, *, again: bool
+) -> None:
+    (outcome,) = told(cap, simulations=0)
+    (key,) = cap.targets
+    other, target = TargetKey("other:1", "0"), replace(cap.targets[key], pool="p")
+    rows = outcome.rows.with_columns(pool=pl.lit("p"))
+    rows = pl.concat([rows, rows.with_columns(instance=pl.lit(other.instance))])
+    at = rows["end"].max()
+    assert isinstance(at, datetime)
+    now = SimpleNamespace(utilization_ratio=0.6)
+    ask = lambda *_, **__: SimpleNamespace(answer=now)  # noqa: E731
+    targets = {key: target, other: replace(target, key=other)}
+    evaluation = replace(evaluated(rows, targets, 2), ask=ask)
+    full = {"slower_at_equal_load": True, "limit_full": "max_num_seqs"}
+    finding = Finding("SlowerAtEqualLoad", target, at, full, diagnosis=_walked(ENGINE.name))
+    finding = replace(finding, concerned=(key,))
+    firing = [Transition(incident_of("a", rule="SlowerAtEqualLoad", at=at), "firing", at)]
+    advices, _ = advised(evaluation, firing, {"a" * 12: (finding, rows.row(0, named=True))},
+                         again=again)  # fmt: skip
+    room = {"of_targets": 2.0, "utilization_ratio": 0.6}
+    assert advices["a" * 12].peers == room
+    # what another look at the speeds does not know stays
+    assert with_room({"of_targets": 2.0, "slower": 1}, room) == {**room, "slower": 1}
+    assert (with_room(None, room), with_room(None, {"of_targets": 2.0})) == (room, None)
+    # a slow engine fills its batch: that a limit is full is no cause beside it
+    assert told_of(firing[0].incident, finding, at).cause == "replica_slow "
 
 
 CHANGE_NOTHING = Advice(action="change", reason=Reason("other", "nothing was said"))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_cases import END, EVIDENCE, GOOD, evidence_of, usual_plan
+from web_cases import END, evidence_of, usual_plan
 
 from driftwatch.model import Slo, Target, TargetKey
-from driftwatch.pipeline.latest import latest_of, state_of
+from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Pool
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.latest import SLOT, SLOTS, Latest, ServerNow, Trace, slot_of
@@ -32,7 +32,7 @@ def latest(*minutes: dict[str, Any], before: dict[str, Trace] | None = None) -> 
     ("columns", "state", "why"),
     [
         ({}, "in target", None),
-        ({"end": None}, "no data", "nothing scraped in the last minute"),
+        ({"scrapes": 0.0}, "no data", "nothing scraped in the last minute"),
         (
             {"scrapes": 0.0, "coverage_missing_inputs": "running_requests"},
             "no data",
@@ -54,8 +54,8 @@ def latest(*minutes: dict[str, Any], before: dict[str, Trace] | None = None) -> 
 def test_a_minute_has_one_state_and_a_reason_where_it_is_unknown(
     columns: dict[str, Any], state: str, why: str | None
 ) -> None:
-    row = dict.fromkeys(EVIDENCE) | {"end": END} | dict(GOOD) | columns
-    assert state_of(row) == (state, why)
+    (server,) = latest({"instance": "a:1", **columns}).servers
+    assert (server.state, server.why) == (state, why)
 
 
 def test_a_pool_is_its_servers_in_numbers() -> None:
@@ -124,3 +124,10 @@ def test_a_tick_replaces_the_rows_of_its_batch_and_a_state_keeps_its_beginning(
         commit(store, {"instance": "a:1", "slo_missed": True}, end=END + 3 * MINUTE)
         found = servers(store)
         assert found["c:1"].since == END + 2 * MINUTE and found["a:1"].since == END + 3 * MINUTE
+        # a tick of many minutes, in one of which the state was another
+        many = [{"instance": "a:1", "end": END + (4 + n) * MINUTE, "slo_missed": n != 2}
+                for n in range(6)]  # fmt: skip
+        for until, since in ((2, 3), (6, 7)):
+            some = latest(*many[:until])
+            store.commit_tick(TickRecord(END, some.at, incidents=None, latest=some))
+            assert servers(store)["a:1"].since == END + since * MINUTE

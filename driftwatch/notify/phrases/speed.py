@@ -84,7 +84,7 @@ def peers(page: Page) -> str | None:
     speeds, concerned = page.peers, page.servers.concerned
     if 1 < page.servers.of <= concerned:
         return None  # there are no others, and line 1 counts the servers
-    if not speeds:
+    if not speeds or "slower" not in speeds:
         median = page.value("pool_speed_at_equal_load_ratio")
         return median and f"the others run at {percent(median)} of their usual speed"
     slow = max(concerned, round(speeds["slower"]))
