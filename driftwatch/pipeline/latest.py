@@ -79,7 +79,7 @@ def latest_of(
 
 
 _FLAGS = ("slo_missed", "slower_at_equal_load")
-_TYPES = {"end": TIME, "scrapes": pl.Float64, **dict.fromkeys(_FLAGS, pl.Boolean)}
+_TYPES: dict[str, Any] = {"end": TIME, "scrapes": pl.Float64, **dict.fromkeys(_FLAGS, pl.Boolean)}
 _NONE = pl.DataFrame(schema={**dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null), **_TYPES})
 _SILENT_ROW: Mapping[str, Any] = {**dict.fromkeys((*_COLUMNS, "since")), "state": "no data"}
 # of a server in one minute, the worst that holds
