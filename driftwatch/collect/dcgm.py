@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +25,9 @@ from driftwatch.collect.gpus import (
     GpuField,
     empty_gpus,
 )
+from driftwatch.collect.page_text import PageText
 from driftwatch.collect.registry import Labels, short_name
+from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 
 DCGM_NAMES = frozenset(name for field in GPU_FIELDS for name in field.dcgm_names)
 
@@ -164,10 +167,23 @@ _GONE_XID = 79  # "GPU has fallen off the bus" (NVIDIA's list of XID errors)
 _KEYS = ("exporter", "uuid", "namespace", "pod", "time")
 
 
-class GpuSamples:
-    """Samples of GPUs, made into one table at the end."""
+NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"
 
-    def __init__(self) -> None:
+
+def is_dcgm_page(body: bytes) -> bool:
+    """Whether a page has any series of DCGM."""
+    return body[:8].upper() == b"DCGM_FI_" or b"\nDCGM_FI_" in body or b"\ndcgm_fi_" in body
+
+
+class GpuSamples:
+    """Samples of GPUs, made into one table at the end.
+
+    ``text``: reads pages, and is kept between calls to a source.
+    """
+
+    def __init__(self, text: PageText[Labels] | None = None) -> None:
+        self._text = text or PageText(canonical)
+        self._problems: list[SourceProblem] = []
         self._gpus: list[Gpu] = []
         self._numbers: dict[tuple[str | None, ...], int] = {}
         self._frames = [pl.DataFrame(schema=dict(SAMPLE_SCHEMA))]
@@ -186,36 +202,58 @@ class GpuSamples:
         """Samples in :data:`SAMPLE_SCHEMA`."""
         self._frames.append(samples)
 
+    def problem(self, where: str, reason: str, time: datetime | None) -> None:
+        """Something that could not be read."""
+        self._problems.append(SourceProblem(where, reason, time))
+
+    def page(self, exporter: str, time: datetime, body: bytes) -> bool:
+        """Read a page of dcgm-exporter; False where it has no GPU, with the reason as a problem."""
+        page = self._text.samples(body)
+        if isinstance(page, str):
+            self.problem(exporter, page, time)
+            return False
+        is_other = DCGM_NAMES.isdisjoint(one["__name__"] for one in page.series)
+        for doubt in (*page.doubts, *([NOT_DCGM] if is_other else ())):
+            self.problem(exporter, doubt, time)
+        values = pl.DataFrame({"value": page.values}, {"value": pl.Float64})
+        samples = values.with_row_index("series").cast({"series": pl.Int32})
+        samples = samples.with_columns(time=pl.lit(round(time.timestamp() * 1_000_000)))
+        return self.read(page.series, samples, exporter, time)
+
     def read(
         self,
         series: Sequence[Labels],
         samples: pl.DataFrame,
-        exporter: str | None = None,
+        where: str,
+        time: datetime,
         own: frozenset[str] = frozenset(),
-    ) -> tuple[bool, list[str]]:
-        """Add the samples of series.
+    ) -> bool:
+        """Add the samples of series; says whether any is of a GPU.
 
         Several may show one value: two jobs that scrape one exporter, the replicas of a Prometheus,
         two shares of a GPU in one pod. The first in the order of labels counts.
 
-        ``samples``: series (its number), time, value; ``exporter``: whose page it is, None = the
-        one that each series names; ``own``: from :func:`own_pods`.
-        Returns: whether any is of a GPU, and why others are not read.
+        ``samples``: series (its number), time, value; ``where``: who shows them: the exporter of
+        those without a label ``instance``; ``own``: from :func:`own_pods`.
         """
-        rows, problems = [], []
+        rows = []
         numbered = [(n, one) for n, one in enumerate(series) if one["__name__"] in DCGM_NAMES]
         for number, labels in sorted(numbered, key=lambda pair: sorted(pair[1].items())):
-            name = exporter or labels.get("instance") or labels.get("Hostname") or ""
-            gpu = gpu_of(labels, name, own)
+            gpu = gpu_of(labels, labels.get("instance") or where, own)
             if isinstance(gpu, str):
-                problems.append(gpu)
+                self.problem(where, gpu, time)
             else:
                 rows.append((number, self.number(gpu), labels["__name__"]))
         schema = {"series": pl.Int32, "gpu": pl.Int32, "name": pl.String}
         named = pl.DataFrame(rows, schema, orient="row")
         found = named.join(samples, on="series", maintain_order="left_right")
         self.add(found.select(*SAMPLE_SCHEMA))
-        return bool(rows), problems
+        return bool(rows)
+
+    def collected(self, unread: str | None = None) -> Collected:
+        """The table (see :meth:`table`) and the problems, repeats folded."""
+        gpus = self.table(unread)
+        return Collected(empty_scrapes(), {}, folded(self._problems), gpus=gpus)
 
     def table(self, unread: str | None = None) -> pl.DataFrame:
         """A row per GPU, workload and time, of all samples since the last call.

@@ -9,12 +9,7 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.dcgm import (
-    GpuSamples,
-    canonical,
-    own_pods,
-    pod_of,
-)
+from driftwatch.collect.dcgm import GpuSamples, canonical, own_pods, pod_of
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.http import PageFetcher
 from driftwatch.collect.http_session import Bounds
@@ -22,50 +17,8 @@ from driftwatch.collect.page_text import PageText
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
 from driftwatch.collect.prometheus.query import matchers, select, time_of, unix_ms
 from driftwatch.collect.registry import Labels
-from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
+from driftwatch.collect.schema import Collected, empty_scrapes
 from driftwatch.errors import SourceError
-
-NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"
-
-
-def is_dcgm_page(body: bytes) -> bool:
-    """Whether a page has any series of DCGM."""
-    return body[:8].upper() == b"DCGM_FI_" or b"\nDCGM_FI_" in body or b"\ndcgm_fi_" in body
-
-
-class DcgmBatch:
-    """Pages of any number of exporters, made into one GPU table at the end.
-
-    ``text``: reads pages, and is kept between batches.
-    """
-
-    def __init__(self, text: PageText[Labels] | None = None) -> None:
-        self._text = text or PageText(canonical)
-        self._samples = GpuSamples()
-        self._problems: list[SourceProblem] = []
-
-    def add(self, exporter: str, time: datetime, body: bytes) -> bool:
-        """A page that was answered; False where it has no GPU, with the reason as a problem."""
-        page = self._text.samples(body)
-        if isinstance(page, str):
-            self.problem(exporter, page, time)
-            return False
-        values = pl.DataFrame({"value": page.values}, {"value": pl.Float64})
-        samples = values.with_row_index("series").cast({"series": pl.Int32})
-        samples = samples.with_columns(time=pl.lit(round(time.timestamp() * 1_000_000)))
-        any_gpu, reasons = self._samples.read(page.series, samples, exporter)
-        none = [] if any_gpu or reasons else [NOT_DCGM]
-        for reason in (*page.doubts, *reasons, *none):
-            self.problem(exporter, reason, time)
-        return any_gpu
-
-    def problem(self, where: str, reason: str, time: datetime | None) -> None:
-        """Something that could not be read."""
-        self._problems.append(SourceProblem(where, reason, time))
-
-    def finish(self) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
-        """The GPU table and the problems, repeats folded."""
-        return self._samples.table(), folded(self._problems)
 
 
 class DcgmPagesSource:
@@ -78,10 +31,7 @@ class DcgmPagesSource:
     is_live = True
 
     def __init__(
-        self,
-        urls: Iterable[str],
-        clock: Clock | None = None,
-        bounds: Bounds | None = None,
+        self, urls: Iterable[str], clock: Clock | None = None, bounds: Bounds | None = None
     ) -> None:
         self.name = "dcgm"
         self.settle_seconds = 0.0
@@ -93,16 +43,15 @@ class DcgmPagesSource:
 
         A page that cannot be had or read is a problem; readings of its GPUs end.
         """
-        batch = DcgmBatch(self._text)
+        found = GpuSamples(self._text)
         # in the order of the names, whatever the order they come in
         urls = {name: address.url for name, address in self._fetcher.addresses.items()}
         for exporter, answer in sorted(self._fetcher.answers(urls), key=lambda one: one[0]):
             if answer.body is None:
-                batch.problem(exporter, answer.reason or "no answer", answer.time)
+                found.problem(exporter, answer.reason or "no answer", answer.time)
             else:
-                batch.add(exporter, answer.time, answer.body)
-        gpus, problems = batch.finish()
-        return Collected(empty_scrapes(), {}, problems, gpus=gpus)
+                found.page(exporter, answer.time, answer.body)
+        return found.collected()
 
     def close(self) -> None:
         """End what is under way and give back the connections."""
@@ -151,23 +100,22 @@ class DcgmPrometheusSource:
         at, errors = time_of(last), list[SourceError]()
         deadline = time.monotonic() + self._budget_seconds
         answers = list(self._asker.pieces([self._any], first, last, errors, deadline))
-        problems = [SourceProblem(self.name, error_text(error), at) for error in errors]
-        every = [[canonical(labels) for labels in answer.labels] for answer in answers]
-        own = self._own_pods([one for labels in every for one in labels], at, problems)
         samples = GpuSamples()
+        for error in errors:
+            samples.problem(self.name, error_text(error), at)
+        every = [[canonical(labels) for labels in answer.labels] for answer in answers]
+        own = self._own_pods([one for labels in every for one in labels], at, samples)
         for answer, labels in zip(answers, every, strict=True):
             columns = {"series": answer.series, "time": answer.time, "value": answer.value}
-            _, reasons = samples.read(labels, pl.DataFrame(columns), own=own)
-            problems += [SourceProblem(self.name, reason, at) for reason in reasons]
-        gpus = samples.table(error_text(errors[0]) if errors else None)
-        return Collected(empty_scrapes(), {}, folded(problems), gpus=gpus)
+            samples.read(labels, pl.DataFrame(columns), self.name, at, own=own)
+        return samples.collected(error_text(errors[0]) if errors else None)
 
     def close(self) -> None:
         """Give back the connection."""
         self._asker.close()
 
     def _own_pods(
-        self, series: Sequence[Labels], at: datetime, problems: list[SourceProblem]
+        self, series: Sequence[Labels], at: datetime, samples: GpuSamples
     ) -> frozenset[str]:
         """The pods that are the exporters' own, and no workload's."""
         ups: list[Labels] = []
@@ -175,5 +123,5 @@ class DcgmPrometheusSource:
             try:
                 ups = [labels for labels, _ in self._asker.instant(self._up, at)]
             except SourceError as error:
-                problems.append(SourceProblem(self._up, error_text(error), at))
+                samples.problem(self._up, error_text(error), at)
         return own_pods(series, ups)

@@ -11,7 +11,12 @@ from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.collect.registry import Slot
 from driftwatch.collect.schema import BUCKETS
 
-NONE = -1
+_PARTS: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "sum": pl.Float64,
+    "count": pl.Float64,
+    "buckets": BUCKETS,
+    "edges": BUCKETS,
+}
 
 
 class Histograms:
@@ -20,11 +25,8 @@ class Histograms:
     def __init__(self, count: int) -> None:
         self.wrong: list[tuple[int, str]] = []  # row, and why it is not read
         self.bare: list[Integers] = []  # rows that have a sum and a count, no bucket
-        self._sums, self._counts = np.full(count, np.nan), np.full(count, np.nan)
-        self._place, self._edges_of = np.full(count, NONE), np.full(count, NONE)
         self._free = np.ones(count, np.bool_)  # rows that have no histogram yet
-        self._pieces, self._edges = [pl.Series(dtype=BUCKETS)], [pl.Series(dtype=BUCKETS)]
-        self._held = 0
+        self._read = [pl.DataFrame(schema={"row": pl.Int64, **_PARTS})]
 
     def add(self, slots: Sequence[tuple[Slot, int]], matrix: Floats) -> None:
         """Read the histograms of one name, in rows that have none of a newer name.
@@ -63,28 +65,22 @@ class Histograms:
     def _put(self, rows: Integers, edges: Floats, value: Floats) -> None:
         if not len(rows):
             return
-        self._sums[rows], self._counts[rows] = value[:, -2], value[:, -1]
-        if not len(edges):
+        read = pl.DataFrame({"row": rows, "sum": value[:, -2], "count": value[:, -1]})
+        if len(edges):
+            counts = pl.Series("buckets", np.ascontiguousarray(value[:, :-2])).arr.to_list()
+            same = pl.lit(pl.Series([edges.tolist()])).first()
+            read = read.with_columns(counts, edges=same)
+        else:
             self.bare.append(rows)
-            return
-        self._place[rows] = self._held + np.arange(len(rows))
-        self._held += len(rows)
-        self._pieces.append(pl.Series(np.ascontiguousarray(value[:, : len(edges)])).arr.to_list())
-        self._edges_of[rows] = len(self._edges) - 1
-        self._edges.append(pl.Series([edges.tolist()], dtype=BUCKETS))
+        self._read.append(read)
 
     def columns(self, name: str, buckets: bool) -> Mapping[str, pl.Series]:
         """The columns of the scrape table."""
-        columns = {
-            f"{name}_sum": pl.Series(self._sums).fill_nan(None),
-            f"{name}_count": pl.Series(self._counts).fill_nan(None),
-        }
-        if not buckets:
-            return columns
-        return columns | {
-            f"{name}_buckets": gathered(pl.concat(self._pieces), self._place),
-            f"{name}_edges": gathered(pl.concat(self._edges), self._edges_of),
-        }
+        every = pl.DataFrame({"row": np.arange(len(self._free))})
+        read = pl.concat(self._read, how="diagonal")
+        table = every.join(read, on="row", how="left", maintain_order="left")
+        parts = _PARTS if buckets else ("sum", "count")
+        return {f"{name}_{part}": table[part].rename(f"{name}_{part}") for part in parts}
 
 
 def _why_none(edges: Floats, missing: list[str]) -> str | None:
@@ -115,20 +111,6 @@ def _unsound(edges: Floats, value: Floats) -> Mapping[int, str]:
 def _patterns(there: Flags, ours: Flags) -> Iterator[tuple[Flags, Integers]]:
     """Which parts are there, and the rows in which exactly these are."""
     at = np.nonzero(ours)[0]
-    if not len(at):
-        return
-    own = there[at]
-    if (own == own[0]).all():
-        yield own[0], at
-        return
-    packed = np.ascontiguousarray(np.packbits(own, axis=1))
-    _, first, which = np.unique(
-        packed.view(f"V{packed.shape[1]}").reshape(-1), return_index=True, return_inverse=True
-    )
-    for number, index in enumerate(first.tolist()):
-        yield own[index], at[which.reshape(-1) == number]
-
-
-def gathered(values: pl.Series, index: Integers) -> pl.Series:
-    """The value of each index, NULL where that is below 0."""
-    return values.gather(pl.Series(index).set(pl.Series(index < 0), None))
+    patterns, which = np.unique(there[at], axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        yield pattern, at[which.reshape(-1) == number]

@@ -220,24 +220,17 @@ CHOOSING = tuple(
         | {name for metric in BY_COLUMN.values() for name in metric.sum_over}
     )
 )
-# Samples whose series have such a label.
-CHOSEN_NAMES = frozenset(
-    name for name, of in _SLOTS.items() if any(o.metric.labels or o.metric.sum_over for o in of)
-)
 # Each engine has one of each of these series: their labels distinguish servers.
 SERVER_SERIES = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 OWN_LABELS = frozenset({"__name__", "le", "engine", "model_name", *CHOOSING})
 
 
 # Series that every vLLM engine has; three of them under one prefix show vLLM.
-_SHAPE = tuple(
-    name.removeprefix("vllm:")
-    for name in (
-        *("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:generation_tokens_total"),
-        *("vllm:prompt_tokens_total", "vllm:request_success_total", "vllm:num_preemptions_total"),
-        *("vllm:iteration_tokens_total_count", "vllm:time_to_first_token_seconds_count"),
-        *("vllm:e2e_request_latency_seconds_count", "vllm:inter_token_latency_seconds_count"),
-    )
+_SHAPE = (
+    *("num_requests_running", "num_requests_waiting", "generation_tokens_total"),
+    *("prompt_tokens_total", "request_success_total", "num_preemptions_total"),
+    *("iteration_tokens_total_count", "time_to_first_token_seconds_count"),
+    *("e2e_request_latency_seconds_count", "inter_token_latency_seconds_count"),
 )
 SHAPE_PATTERN = f".+[:_]({'|'.join(_SHAPE)})"
 _LEAST = 3

@@ -18,7 +18,6 @@ from driftwatch.arrays import Integers
 from driftwatch.collect.identity import Identity, Names
 from driftwatch.collect.registry import (
     CHOOSING,
-    CHOSEN_NAMES,
     Labels,
     Slot,
     short_name,
@@ -83,8 +82,7 @@ class SeriesReader:
     def cells(self, labels: Labels) -> tuple[int, ...] | None:
         """Numbers of the slots that a series fills; None: its labels are the value."""
         name = self.wire_names.get(labels.get("__name__", ""), "")
-        chosen = [labels.get(one) for one in CHOOSING] if name in CHOSEN_NAMES else []
-        key = (name, labels.get("le"), *chosen)
+        key = (name, labels.get("le"), *map(labels.get, CHOOSING))
         if key not in self._cells:
             found = slots_of(name, labels)
             is_info = any(slot.part == "labels" for slot in found)

@@ -14,7 +14,8 @@ from fakes.loopback import Answer
 from fakes.manual_clock import ManualClock
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.collect.dcgm_sources import DcgmBatch, DcgmPagesSource, DcgmPrometheusSource
+from driftwatch.collect.dcgm import GpuSamples
+from driftwatch.collect.dcgm_sources import DcgmPagesSource, DcgmPrometheusSource
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.recordings.text import RecordingSource
@@ -29,11 +30,12 @@ VLLM = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 
 
 def read(*pages: str | bytes) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
-    batch = DcgmBatch()
+    batch = GpuSamples()
     for i, page in enumerate(pages):
         body = page.encode() if isinstance(page, str) else page
-        batch.add(f"node-{i + 1}:9400", T0, body)
-    return batch.finish()
+        batch.page(f"node-{i + 1}:9400", T0, body)
+    found = batch.collected()
+    return found.gpus, found.problems
 
 
 def test_a_whole_page_with_its_workload() -> None:

@@ -13,7 +13,7 @@ from fakes.dcgm_pages import FakeGpu, dcgm_page
 from fleet_cases import between, scenario, whole_run
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.dcgm_sources import DcgmBatch
+from driftwatch.collect.dcgm import GpuSamples
 from driftwatch.fleet.generate import generate
 from driftwatch.fleet.gpus import board, gpu_load, gpu_rows, work_of
 from driftwatch.fleet.servers import gaps, gpu_times, scrape_times, servers_of
@@ -120,14 +120,15 @@ def scrapes(busy: list[float], prefill: list[float], decode: list[float]) -> pl.
 def test_the_rows_are_what_the_exporters_pages_are_read_as() -> None:
     load = gpu_load(H100, WORK, EPOCH, scrapes([0.0, 0.4, 1.0], [0.0, 500.0, 9e3], [0, 8, 64]))
     uuids = ["GPU-0", "GPU-1"]
-    batch = DcgmBatch()
+    batch = GpuSamples()
     for row, micros in enumerate(load.micros):
         values = {name: float(series[row]) for name, series in load.values.items()}
         gpus = [FakeGpu(n, uuid, H100.model_name, values=values) for n, uuid in enumerate(uuids)]
         at = datetime.fromtimestamp(micros / 1e6, UTC)
-        assert batch.add("node-1:9400", at, dcgm_page(gpus, "node-1").encode())
-    frame, problems = batch.finish()
-    assert not problems
+        assert batch.page("node-1:9400", at, dcgm_page(gpus, "node-1").encode())
+    found = batch.collected()
+    assert not found.problems
+    frame = found.gpus
     assert_frame_equal(gpu_rows(load, uuids, H100.model_name, "node-1:9400", "node-1"), frame)
     assert frame["hostname"].unique().to_list() == ["node-1"]
 

@@ -21,7 +21,7 @@ from typing import IO
 import polars as pl
 from pydantic import BaseModel, Field, ValidationError
 
-from driftwatch.collect.dcgm_sources import DcgmBatch, is_dcgm_page
+from driftwatch.collect.dcgm import GpuSamples, is_dcgm_page
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import RecordingError
@@ -139,7 +139,7 @@ def _file(location: Path) -> Path:
 def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> Collected:
     """The whole file as two tables; each body is let go once its numbers are read."""
     batch = parser.batch()
-    gpus = DcgmBatch()
+    gpus = GpuSamples()
     exporters: set[str] = set()
     failed: list[tuple[str, datetime, str]] = []
     read: set[tuple[str, datetime]] = set()
@@ -161,7 +161,7 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
             failed.append((name, at, line.failure))  # of a server or of an exporter
         elif not is_dcgm_page(body):
             batch.add(name, at, body)
-        elif gpus.add(name, at, body):
+        elif gpus.page(name, at, body):
             exporters.add(name)
     if not read:
         number, why, _ = broken[0] if broken else (1, "the file is empty", None)
@@ -179,7 +179,8 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
         else:
             batch.fail(name, time, why)
     page = batch.finish()
-    table, problems = gpus.finish()
+    of_gpus = gpus.collected()
+    table, problems = of_gpus.gpus, of_gpus.problems
     if page.scrapes.is_empty() and table.is_empty():
         why = "; ".join(f"{p.where}: {p.reason}" for p in problems[:1])
         raise RecordingError(f"{path}: not a recording: {why}", help_text=HOW_TO_RECORD)
