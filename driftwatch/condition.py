@@ -212,7 +212,7 @@ class _Builder:
         self, node: exp.Expr, message: str, code: str, help_text: str | None = None
     ) -> NoReturn:
         """Refuse a node, as far as its first line."""
-        start, end = span_of(node)
+        start, end = span_of(node, self.text)
         end = min(end, f"{self.text}\n".index("\n", start))
         refuse(self.text, start, code, message, help_text, max(end - start, 1))
 

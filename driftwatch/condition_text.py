@@ -56,12 +56,16 @@ _NODES = (
 )  # fmt: skip
 
 
+def position(text: str, offset: int) -> tuple[int, int]:
+    """1-based line and column of a character offset."""
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
 def refusal(
     text: str, offset: int, code: str, message: str, help_text: str | None = None, length: int = 1
 ) -> ConditionError:
     """What is wrong at a character offset of the text (its end is a place too)."""
-    line = text.count("\n", 0, offset) + 1
-    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
+    line, column = position(text, offset)
     return ConditionError(
         message, code=code, line=line, column=column, length=length, help_text=help_text
     )
@@ -92,21 +96,23 @@ def read_predicate(text: str, columns: Collection[str]) -> exp.Expr:
         refuse(text, 0, "syntax", "this is not a condition", ALLOWED)
     for node in tree.walk():
         if isinstance(node, exp.Alias | exp.Aliases):
-            start, end = span_of(node.args.get("alias") or node.expressions[0])
+            start, end = span_of(node.args.get("alias") or node.expressions[0], text)
             message = f"{text[start:end]} is left over"
             refuse(text, start, "syntax", message, "join comparisons with AND or OR", end - start)
         is_keyword = isinstance(node, exp.Column) and node.name not in columns
         if is_keyword or not isinstance(node, _NODES):
-            start, end = span_of(node)
+            start, end = span_of(node, text)
             refuse(text, start, "syntax", "this is not a condition", ALLOWED, end - start)
     return tree
 
 
-def span_of(node: exp.Expr) -> tuple[int, int]:
-    """From the first to behind the last place at or below a node that sqlglot kept."""
+def span_of(node: exp.Expr, text: str) -> tuple[int, int]:
+    """From the first to behind the last place at or below a node that sqlglot kept, a sign too."""
     places = [one.meta for one in node.walk() if isinstance(one.meta.get("start"), int)]
     starts, ends = [one["start"] for one in places], [one["end"] + 1 for one in places]
-    return min(starts, default=0), max(ends, default=1)
+    start = min(starts, default=0)
+    before = text[:start].rstrip() if node.find(exp.Neg) else ""
+    return len(before) - 1 if before.endswith("-") else start, max(ends, default=1)
 
 
 def _refuse_order(

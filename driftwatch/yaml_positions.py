@@ -24,6 +24,9 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 
 _MOST_BREAKS = 20  # of YAML that are named; what is broken in more places is broken everywhere
+_INK = re.compile(r"\S")
+_HEAD = re.compile("[|>].*|['\"]")  # of a block, or of a text in quotes
+_ESCAPES = {'"': "\\", "'": "''"}  # of a text in these quotes
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # libyaml takes a tenth of the time; what it refuses is read again for PyYAML's own words
 _LOADERS: tuple[Any, ...] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader)
@@ -136,16 +139,22 @@ class YamlFile:
         )
 
     def inside(self, scalar: Scalar, line: int, column: int, length: int) -> Place:
-        """The place of a (1-based) position inside a text value, whatever its YAML style."""
-        text = scalar.value if isinstance(scalar.value, str) else scalar.raw
-        offset = sum(len(before) + 1 for before in text.split("\n")[: line - 1]) + column - 1
-        offsets = source_offsets(scalar.raw, text)
-        ends = [*offsets, offsets[-1] + 1] if offsets else [0]
-        start_offset = ends[min(offset, len(ends) - 1)]
-        before = LINE_BREAK.split(scalar.raw[:start_offset])
-        last = before[-1]
+        """The place of a (1-based) position inside a text value, whatever its YAML style; of one
+        with escapes the whole text.
+
+        Folding changes spaces only, so the other characters before the position are counted.
+        """
+        raw, value = scalar.raw, scalar.value if isinstance(scalar.value, str) else scalar.raw
+        if _ESCAPES.get(raw[:1], raw) in raw[1:-1]:
+            return scalar.place
+        offset = sum(len(before) + 1 for before in value.split("\n")[: line - 1]) + column - 1
+        head = _HEAD.match(raw)
+        ends = [match.end() for match in _INK.finditer(raw, head.end() if head else 0)]
+        number = len(_INK.findall(value[:offset]))
+        start_offset = ends[number] - 1 if number < len(ends) else ends[-1] if ends else 0
+        before = LINE_BREAK.split(raw[:start_offset])
         start = scalar.place.column if len(before) == 1 else 1
-        return Place(scalar.place.line + len(before) - 1, start + len(last), length)
+        return Place(scalar.place.line + len(before) - 1, start + len(before[-1]), length)
 
 
 def yaml_files(path: Path) -> list[Path]:
@@ -366,35 +375,3 @@ def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> int:
 
 
 _OPENED = re.compile("quoted scalar|flow")
-_ESCAPES = {"x": 4, "u": 6, "U": 10}  # of a text in double quotes: \\x41, \\u0041, \\U00000041
-
-
-def source_offsets(raw: str, value: str) -> list[int]:
-    """Where each character of a text value stands in its source text, whatever its YAML style."""
-    at = 0
-    if raw[:1] in ("|", ">"):
-        first_break = LINE_BREAK.search(raw)
-        at = first_break.end() if first_break else len(raw)
-    elif raw[:1] in ("'", '"'):
-        at = 1
-    offsets: list[int] = []
-    for wanted in value:
-        if raw[:1] == '"' and raw[at : at + 1] == "\\":
-            if raw[at + 1 : at + 2] not in ("\r", "\n"):
-                offsets.append(at)
-                at += _ESCAPES.get(raw[at + 1 : at + 2], 2)
-                if ord(wanted) > 0xFFFF and raw[at : at + 2] == "\\u":
-                    at += _ESCAPES["u"]  # its second half
-                continue
-            at += 1  # a line that goes on in the next one
-            while at < len(raw) and raw[at].isspace():
-                at += 1
-        if wanted.isspace():
-            offsets.append(at)
-            while at < len(raw) and raw[at].isspace():
-                at += 1
-            continue
-        following = raw.find(wanted, at)
-        offsets.append(at if following < 0 else following)
-        at = at if following < 0 else following + 1
-    return [min(offset, max(len(raw) - 1, 0)) for offset in offsets]

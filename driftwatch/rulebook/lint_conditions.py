@@ -11,6 +11,7 @@ from typing import Literal
 from sqlglot import exp
 
 from driftwatch.condition import Condition, parse_condition
+from driftwatch.condition_text import position, span_of
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConditionError, Problem
 from driftwatch.evidence import BY_NAME, Column
@@ -72,42 +73,19 @@ class Clause:
         """Where its text begins."""
         return place_of(self.entries, (self.key,))
 
-    @property
-    def whole(self) -> Place:
-        """Its first line, also of a block."""
-        scalar = self.entries.entries[self.key][1]
+    def part(self, node: exp.Expr | None) -> Place:
+        """Where a comparison of it stands, on its first line; None = all of it."""
+        scalar, text = self.entries.entries[self.key][1], self.condition.text
         if not isinstance(scalar, Scalar):
             return self.place
-        return self.file.inside(scalar, 1, 1, len(self.condition.text.split("\n")[0]))
-
-    def part(self, node: exp.Expr) -> Place:
-        """Where a comparison of it begins, on that line."""
-        scalar, (start, end), text = self.entries.entries[self.key][1], self._span(node), self.text
-        if not isinstance(scalar, Scalar):
-            return self.place
-        line = text.count("\n", 0, start) + 1
-        column = start - (text.rfind("\n", 0, start) + 1) + 1
+        start, end = (0, len(text)) if node is None else span_of(node, text)
         end = min(end, f"{text}\n".index("\n", start))
-        return self.file.inside(scalar, line, column, end - start)
+        return self.file.inside(scalar, *position(text, start), end - start)
 
     def written(self, node: exp.Expr) -> str:
         """A comparison as its author wrote it."""
-        start, end = self._span(node)
-        return " ".join(self.text[start:end].split())
-
-    @property
-    def text(self) -> str:
-        """The condition as written."""
-        return self.condition.text
-
-    def _span(self, node: exp.Expr) -> tuple[int, int]:
-        """From its first column or constant to its last; the whole text where none has a place."""
-        meta = [one.meta for one in node.walk() if isinstance(one.meta.get("start"), int)]
-        starts, ends = [one["start"] for one in meta], [one["end"] + 1 for one in meta]
-        start = min(starts, default=0)
-        if node.find(exp.Neg) and (before := self.text[:start].rstrip()).endswith("-"):
-            start = len(before) - 1
-        return start, max(ends, default=len(self.text))
+        start, end = span_of(node, self.condition.text)
+        return " ".join(self.condition.text[start:end].split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +180,7 @@ def _whole_problems(clause: Clause) -> Iterator[Problem]:
         why = "its comparisons exclude each other" if word == "never" else "one of its sides does"
         message = f"{clause.key}: {text} {word} holds: {why}"
         help_text = "AND wants both sides, OR one of them"
-        yield problem(clause.file, clause.whole, f"{word}-holds", message, help_text)
+        yield problem(clause.file, clause.part(None), f"{word}-holds", message, help_text)
 
 
 def _for_good(node: exp.Expr) -> Literal["always", "never"] | None:
