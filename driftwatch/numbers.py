@@ -100,10 +100,12 @@ def percent(ratio: float) -> str:
 def percent_range(low: float, high: float) -> str:
     """A share that is known between two bounds; one figure where they print alike.
 
-    >>> percent_range(0.61, 0.987), percent_range(0.987, 0.9871)
-    ('61–99 %', '99 %')
+    >>> percent_range(0.61, 0.987), percent_range(0.987, 0.9871), percent_range(0.996, 1.0)
+    ('61–99 %', '99 %', 'over 99 %')
     """
     one, other = percent(low), percent(high)
+    if one == ">99 %":
+        return "over 99 %"
     return one if one == other else f"{one.removesuffix(' %')}–{other}"
 
 

@@ -17,7 +17,7 @@ from driftwatch.cli.options import DURATION, WINDOW_OPTIONS, history_options, js
 from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.cli.target import TargetWindow, target_window
 from driftwatch.errors import NoVerdict, UsageError
-from driftwatch.numbers import moment
+from driftwatch.numbers import clean, moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,13 +106,18 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
             for page in pages
         ]
     pages = [_with_age(scope, one, page) for (one, _), page in zip(made, pages, strict=True)]
+    # what a notice said is never measured again
+    is_old = not pages or (pages[0].severity == "notice" and pages[0].times.measured_at < window.end)
+    texts = None if is_old else pages[0]
     if as_json:
-        first = {"state": pages[0].summary, "lines": pages[0].lines} if pages else {}
+        first = {"state": texts.summary, "lines": texts.lines} if texts else {}
         one = explanation(finding, window.start, window.end).model_copy(update=first)
         print_json(one.document())
     else:
         at = history.at or (None if history.is_stored else window.end)
-        _print(scope, finding, window, pages, at)
+        also = [_also(scope, one, page) for (one, _), page in zip(made, pages, strict=True)]
+        do = _next(finding, pages, at, is_stored=history.is_stored)
+        _print(scope, finding, window, texts, also[texts is not None :], do)
     diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == "undetermined"
     no_verdict = undetermined and not is_healthy(finding)
@@ -170,6 +175,23 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
             "times": last.times.model_copy(update={"measured_at": sent[-1].at}),
             "advice": answers[-1].advice if answers else last.advice,
         }
+    )
+
+
+def _also(scope: TargetWindow, incident: Incident, page: Page) -> str:
+    """An open incident beside the answer: what its message said need not hold any more."""
+    from driftwatch.notify.advice import few
+
+    by = page.acknowledgement
+    state = {"page": "firing"}.get(page.severity, str(page.severity))
+    state = state if by is None else f"acknowledged by {clean(by.by)}"
+    state = "recovering" if page.summary.startswith("RECOVERING") else state
+    names = [o.key.text for o in incident.servers if o.met and o.since <= scope.window.end]
+    sent = [one.at for one in incident.messages if one.at <= scope.window.end]
+    told = f"; its last message is of {moment(sent[-1], scope.today)}" if sent else ""
+    return (
+        f"{'Also':<8} {incident.alert}, {state}, since {moment(incident.started_at, scope.today)} on "
+        f"{few(names[:1], len(names))}{told}: driftwatch incidents {incident.id}"
     )
 
 
@@ -259,15 +281,16 @@ def _print(
     scope: TargetWindow,
     finding: Finding,
     window: Window,
-    pages: Sequence[Page],
-    at: datetime | None,
+    page: Page | None,
+    beside: Sequence[str],
+    next_command: str | None,
 ) -> None:
-    """The answer on stdout; commands that it names look at the moment ``at``."""
+    """The answer on stdout; ``page``: whose texts it has; ``beside``: other open incidents."""
     from driftwatch.collect.identity import ALSO_LABEL
     from driftwatch.notify.explanation import render_explained
     from driftwatch.receivers.stdout import wants_colour
 
-    name, notes = scope.target.key.text, list[str]()
+    name, notes = scope.target.key.text, [*beside]
     if (silence := scope.silence) is not None:
         notes.append(f"NO DATA {name}: {silence}")
     if also := scope.target.labels.get(ALSO_LABEL):
@@ -279,10 +302,10 @@ def _print(
             finding,
             window.start,
             window.end,
-            pages=pages,
+            page=page,
             today=scope.today,
             colour=wants_colour(sys.stdout),
-            next_command=_next(finding, pages, at, is_stored=scope.history.is_stored),
+            next_command=next_command,
             piped=not sys.stdout.isatty(),
             notes=notes,
         )

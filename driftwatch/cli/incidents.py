@@ -227,4 +227,5 @@ def _delivery_row(one: Any, now: datetime) -> tuple[str, ...]:
 
 def _action_row(one: Any) -> tuple[str, ...]:
     comment = f": {one.comment}" if one.comment else ""
-    return (one.action, "", f"{one.by}{comment}", f"via {one.via}")
+    mark = f" {one.subject}" if one.action == "mark" else ""
+    return (f"{one.action}{mark}", "", f"{one.by}{comment}", f"via {one.via}")

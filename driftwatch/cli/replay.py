@@ -182,4 +182,6 @@ def _options(history: History, database: Place | None) -> Callable[[Page], str]:
     are printed once, at the end.
     """
     kept = "" if database is None else f" --db {shlex.quote(typed(database))}"
-    return lambda page: f" --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}{kept}"
+    return lambda page: (
+        f" --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}{kept}" if page.event != "resolved" else kept
+    )

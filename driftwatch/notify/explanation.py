@@ -207,7 +207,7 @@ def render_explained(
     start: datetime,
     end: datetime,
     *,
-    pages: Sequence[Page] = (),
+    page: Page | None = None,
     today: date | None = None,
     colour: bool = False,
     next_command: str | None = None,
@@ -216,20 +216,20 @@ def render_explained(
 ) -> str:
     """Line 1 and what to do; which server; how it was decided; the tables.
 
-    ``pages``: of open incidents that concern the server, the gravest first; ``today``: the day
-    whose times are printed without a date, None = every time has one; ``next_command``: what to
-    type now; ``piped``: nothing is wrapped; ``notes``: what else is to be known of the server.
+    ``page``: whose texts are the answer, None = the finding's; ``today``: the day whose times are
+    printed without a date, None = every time has one; ``next_command``: what to type now;
+    ``piped``: nothing is wrapped; ``notes``: what else is to be known of the server.
     """
     width = _UNBOUNDED if piped else _WIDTH
     answer, lines = state_text(finding), what_to_do(finding)
-    if pages:
-        answer, lines = pages[0].summary, pages[0].lines
+    if page is not None:
+        answer, lines = page.summary, page.lines
     out = wrap(answer, width, "  ")
     for line in lines:
         at = [] if line.at is None else [moment(line.at, today)]
         text = ": ".join(filter(None, (*at, line.text)))
         out += wrap(f"{line.label:<8} {text}", width, " " * 9)
-    for text in (*(page.summary for page in pages[1:]), *notes):
+    for text in notes:
         out += wrap(text, width, "  ")
     head = (target_text(finding), window_text(finding, start, end, today))
     out += ["", *_wrapped(head, width, "  "), ""]

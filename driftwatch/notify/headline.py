@@ -73,6 +73,18 @@ def marked(page: Page, text: str) -> str:
     return marks.get(state_word(page), "") + text
 
 
+def signature(page: Page) -> str:
+    """``703ff199b4d4 · BatchDrift · 2026-11-25 06:32 UTC``: by what people look a message up."""
+    alert = squeeze(clean(page.alert), WHERE_LIMIT)
+    return f"{clean(page.incident)} · {alert} · {moment(page.times.evaluated_at, None)}"
+
+
+def next_command(page: Page) -> str:
+    """What to type now; of what is over its history."""
+    over = f"driftwatch incidents {clean(page.incident)}"
+    return over if page.event == "resolved" and not page.test else clean(page.links.explain or "")
+
+
 def target_name(page: Page) -> str:
     """How a person calls the target: ``host:8000``, ``host:8000/1``, ``pool, 4 of 8``."""
     servers = page.servers

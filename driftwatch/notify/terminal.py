@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from driftwatch.notify.headline import marked
+from driftwatch.notify.headline import marked, next_command, signature
 from driftwatch.notify.layout import paint, wrap
 from driftwatch.notify.page import Line, Page
 from driftwatch.numbers import clean, moment
@@ -50,13 +50,12 @@ def _line(page: Page, line: Line) -> str:
 
 def _commands(page: Page, options: str | None, stored: bool) -> Iterator[str]:
     links = page.links
-    if page.event in _OPEN and not page.test:
-        if stored and options is not None:
-            yield f"ack:     {clean((links.ack or '') + options)}"
-            yield f"silence: {clean((links.silence or '') + options)}"
-        else:
-            yield f"id:      {clean(page.incident)}"
-    if links.explain and options is not None:
-        yield f"next:    {clean(links.explain + options)}"
+    if not page.test:
+        yield f"id:      {signature(page)}"
+    if page.event in _OPEN and not page.test and stored and options is not None:
+        yield f"ack:     {clean((links.ack or '') + options)}"
+        yield f"silence: {clean((links.silence or '') + options)}"
+    if options is not None and (command := next_command(page)):
+        yield f"next:    {command}{clean(options)}"
     if links.runbook:
         yield f"runbook: {links.runbook}"

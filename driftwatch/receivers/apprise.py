@@ -80,6 +80,7 @@ def job_of(message: Message) -> dict[str, str]:
     rows = [harmless(f"{label}: {text}" if label else text) for label, text in letter.lines]
     rows += [harmless(command) for command in letter.commands]
     rows += [f"{word}: {address}" for word, address in letter.links]
+    rows += [harmless(letter.signature)] if letter.signature else []
     body = ""
     for row in rows or ["-"]:
         if len(body) + len(row) + 2 > BODY_LIMIT:

@@ -215,4 +215,5 @@ def html_of(letter: Letter) -> str:
         is_address = address.startswith(("http://", "https://"))
         link = f'<a href="{escape(address)}">{escape(word)}</a>'
         rows.append(f"<p>{link if is_address else escape(f'{word}: {address}')}</p>")
+    rows += [f"<p><small>{escape(letter.signature)}</small></p>"] if letter.signature else []
     return f"{_HEAD}\n" + "\n".join(rows) + "\n</body></html>\n"

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from driftwatch.notify.headline import next_command, signature
 from driftwatch.notify.page import Line
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.receivers.sender import Message
@@ -38,6 +39,7 @@ class Letter:
     commands: tuple[str, ...] = ()  # to be copied
     links: tuple[tuple[str, str], ...] = ()  # (word, address)
     today: datetime | None = None  # when a page was made
+    signature: str = ""  # id, alert and time of an incident's message
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
@@ -53,13 +55,14 @@ class Letter:
         rows += [f"{label}: {text}" if label else f"  {text}" for label, text in self.lines]
         rows += ["", *self.commands] if self.commands else []
         rows += ["", *(f"{word}: {address}" for word, address in self.links)] if self.links else []
+        rows += ["", self.signature] if self.signature else []
         return "\n".join(rows)
 
 
 def letter_of(message: Message) -> Letter:
     """The message, whatever it is about; every line is bounded."""
     links: dict[str, str | None] = {}
-    today = None
+    today, signed = None, ""
     if message.kind == "report":
         title, report = str(message.report["summary"]), message.report
         body = [Line(one["label"], one["text"]) for one in report["lines"]]
@@ -67,9 +70,10 @@ def letter_of(message: Message) -> Letter:
     else:
         page, title, body = message.page, message.page.summary, list(message.page.lines)
         links = {"Open": page.links.driftwatch, "Runbook": page.links.runbook}
-        today, commands = page.times.evaluated_at, [page.links.explain]
+        today, commands = page.times.evaluated_at, [next_command(page)]
+        signed = "" if page.test else signature(page)
         if page.event in ("firing", "updated"):
-            commands = [page.links.ack, page.links.silence, page.links.explain]
+            commands = [page.links.ack, page.links.silence, next_command(page)]
     return Letter(
         cut(clean(title), _TITLE_LIMIT),
         tuple(
@@ -83,4 +87,5 @@ def letter_of(message: Message) -> Letter:
             if address and address.isprintable() and len(address) <= _LINK_LIMIT
         ),
         today,
+        signed,
     )

@@ -87,10 +87,12 @@ def message_blocks(message: Message, *, clicks: bool = False) -> dict[str, Any]:
         parts.append(SectionBlock(text=mrkdwn(body), expand=True))
     acts = _acts(message.page) if clicks and is_page else ()
     acted = clicks and is_page
-    if letter.commands and message.event not in ("resolved", "verified"):
+    written = [plain(letter.signature)] if letter.signature else []
+    if message.event not in ("resolved", "verified"):
         # beside buttons that act: the id, for whoever acts elsewhere
         shown = [c for c in letter.commands if not (acted and c == message.page.links.silence)]
-        written = [plain(c) if "`" in c else f"`{escape(c)}`" for c in shown]
+        written += [plain(c) if "`" in c else f"`{escape(c)}`" for c in shown]
+    if written:
         parts.append(ContextBlock(elements=[mrkdwn("\n".join(written))]))
     buttons = [ButtonElement(action_id=a, text=_WORDS[a], value=message.subject) for a in acts]
     for word, url in letter.links:

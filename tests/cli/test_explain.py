@@ -113,13 +113,19 @@ def test_a_past_moment_begins_with_its_last_page_and_who_joined_since(run: Run, 
     joined = {"instance": "b:1", "since": NOW - timedelta(minutes=4)}
     servers = (own, own.model_copy(update=joined))
     ended = {"resolved_at": NOW - timedelta(minutes=1), "page": over, "servers": servers}
-    _store(page, {"a:1": 0}, with_values(open_.with_message(first), **ended))
+    # what a notice said long ago is no answer of now
+    drift = _incident("LengthDrift", "drift", {"instance": "a:1", "engine": "0"})
+    assert drift.page is not None
+    drift = with_values(drift.with_message(drift.page), severity="notice")
+    _store(page, {"a:1": 0}, with_values(open_.with_message(first), **ended), drift)
     for minutes, begins in ((3, first.summary), (0, "No latency target"), (8, "No latency target")):
         at = (NOW - timedelta(minutes=minutes)).isoformat()
         out = run("explain", "a:1", "--at", at)[1]
         assert out.startswith(begins)
         told = "Page     made 11:55 UTC; b:1 joined 11:56 UTC"
         assert (told in out) == (minutes == 3)
+        assert "NOTICE" not in out
+        assert ("LengthDrift, notice, since 11:54 UTC on a:1; its last" in out) == (minutes < 5)
     _, out, _ = run("incidents", "3f9c")
     assert "11:56:00Z  true on b:1" in out
 

@@ -97,11 +97,11 @@ def test_what_is_not_healthy_says_its_cause(bad: dict[str, Any]) -> None:
 def test_an_open_page_is_said_first_and_nothing_is_cut_in_a_pipe() -> None:
     page = CASES["batch_drift"].page()
     start = AT - timedelta(minutes=10)
-    text = render_explained(CAP.finding, start, AT, pages=[page], piped=True)
+    text = render_explained(CAP.finding, start, AT, page=page, piped=True)
     assert text.splitlines()[0] == page.summary
     assert all(line.text in text for line in page.lines)
     assert max(map(len, text.splitlines())) > 120
-    terminal = render_explained(CAP.finding, start, AT, pages=[page])
+    terminal = render_explained(CAP.finding, start, AT, page=page)
     assert max(map(len, terminal.splitlines())) <= 80
 
 

@@ -27,7 +27,6 @@ LIMIT_WORDS: Mapping[str, str] = {
 }
 _ALL_OF_IT = 0.985  # of the time to first token
 ALWAYS_FULL = 0.95  # of the scrapes
-_COLUMNS_SECONDS = 600.0  # what the columns of ten minutes are about
 _WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -230,7 +229,10 @@ def target_kept(page: Page) -> str | None:
 
 def in_target(page: Page) -> str | None:
     """Of a page that resolved: ``all in target for 10 min``; None where that is unknown."""
-    return f"all in target for {duration(_COLUMNS_SECONDS)}" if page.ended_in_target else None
+    since = page.times.last_true_at
+    if not page.ended_in_target or since is None:
+        return None
+    return f"all in target for {duration((page.times.evaluated_at - since).total_seconds())}"
 
 
 def _may_miss(page: Page) -> str | None:
