@@ -107,8 +107,9 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
         ]
     pages = [_with_age(scope, one, page) for (one, _), page in zip(made, pages, strict=True)]
     # what a notice said is never measured again
-    is_old = not pages or (pages[0].severity == "notice" and pages[0].times.measured_at < window.end)
-    texts = None if is_old else pages[0]
+    texts = pages[0] if pages else None
+    if texts is not None and texts.severity == "notice" and texts.times.measured_at < window.end:
+        texts = None
     if as_json:
         first = {"state": texts.summary, "lines": texts.lines} if texts else {}
         one = explanation(finding, window.start, window.end).model_copy(update=first)
@@ -188,10 +189,11 @@ def _also(scope: TargetWindow, incident: Incident, page: Page) -> str:
     state = "recovering" if page.summary.startswith("RECOVERING") else state
     names = [o.key.text for o in incident.servers if o.met and o.since <= scope.window.end]
     sent = [one.at for one in incident.messages if one.at <= scope.window.end]
+    since = moment(incident.started_at, scope.today)
     told = f"; its last message is of {moment(sent[-1], scope.today)}" if sent else ""
     return (
-        f"{'Also':<8} {incident.alert}, {state}, since {moment(incident.started_at, scope.today)} on "
-        f"{few(names[:1], len(names))}{told}: driftwatch incidents {incident.id}"
+        f"{'Also':<8} {incident.alert}, {state}, since {since} on {few(names[:1], len(names))}"
+        f"{told}: driftwatch incidents {incident.id}"
     )
 
 

@@ -182,6 +182,5 @@ def _options(history: History, database: Place | None) -> Callable[[Page], str]:
     are printed once, at the end.
     """
     kept = "" if database is None else f" --db {shlex.quote(typed(database))}"
-    return lambda page: (
-        f" --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}{kept}" if page.event != "resolved" else kept
-    )
+    at = " --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}"
+    return lambda page: (at.format(page=page) if page.event != "resolved" else "") + kept
