@@ -122,6 +122,9 @@ class Step:
     # the columns the node's condition reads, with their values (None = unknown)
     evidence: Mapping[str, Any]
     reason: str | None = None  # why it was not asked, or what is missing
+    before: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of these columns the baseline's values
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,10 @@ class Limit:
     margin_ratio: float | None  # 1 - in_flight / allows, not below 0; None = unknown
     binds: bool | None  # it binds in this window; None = unknown
     note: str | None = None  # what is missing, or "inferred"
+    full_ratio: float | None = None  # of the scrapes, those in which any limit is full
+    waiting_requests: float | None = None  # in the scrapes in which this one is full
+    usage_ratio: float | None = None  # of the KV cache, in these scrapes
+    preemptions_per_second: float | None = None  # of the KV cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class Tree:
 
 
 UNDETERMINED = "undetermined"
+REFERENCE = "reference_"  # before a column: its value in the baseline
 
 
 def walk(tree: Tree, rows: pl.DataFrame) -> list[Diagnosis]:
@@ -86,7 +87,9 @@ def walk(tree: Tree, rows: pl.DataFrame) -> list[Diagnosis]:
         ).to_dicts()
         for which in ("when", "lenient")
     )
-    evidence = rows.select(c for c in rows.columns if c in BY_NAME or c in TEXTS).to_dicts()
+    evidence = rows.select(
+        c for c in rows.columns if c.removeprefix(REFERENCE) in BY_NAME or c in TEXTS
+    ).to_dicts()
     limits = limits_of(rows)
     return [
         _follow(tree, by_node, forgiving, values, row_limits)
@@ -144,6 +147,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
         for column in (*node.show, *sorted(node.when.columns))
         if column in values
     }
+    before = {c: was for c in columns if (was := values.get(REFERENCE + c)) is not None}
     answer: Answer
     reason: str | None = None
     if lenient is None:
@@ -163,7 +167,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
         answer = "yes" if lenient else no
     else:
         answer = "yes" if strict else "no"
-    return Step(node.name, node.question, answer, columns, reason)
+    return Step(node.name, node.question, answer, columns, reason, before)
 
 
 _NOT_SIZED = "no finished requests to size by"
@@ -207,7 +211,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         margin = None if not allows or running is None else max(0.0, 1 - running / allows)
         if binds and margin is not None:
             margin = 0.0  # a limit that binds leaves no room, whatever the closed form allows
-            if name == BUDGET:  # nor for the requests of steps without a prompt
+            if name != SEQS:  # nor for the requests of steps without a prompt
                 allows = running
         note = notes[name]
         if allows is None:
@@ -217,5 +221,13 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
             note = not_given if row[setting] is None else none
             if name == BUDGET:
                 note = budget_contradiction(row) or note
-        limits.append(Limit(name, allows, running, margin, binds, note))
+        waiting = row.get("binding_waiting_requests")
+        kv = {"preemptions_per_second": row.get("preemptions_per_second")} if name == KV else {}
+        if binds and name == KV:
+            kv["usage_ratio"] = row.get("binding_kv_cache_usage_ratio")
+        if waiting is None:
+            waiting = row.get("waiting_requests")
+        full = row.get("limit_binding_share_10m_ratio")
+        waits = waiting if binds else None
+        limits.append(Limit(name, allows, running, margin, binds, note, full, waits, **kv))
     return tuple(limits)

@@ -250,14 +250,14 @@ def _tables(finding: Finding, width: int) -> list[str]:
     diagnosis, now, before = finding.diagnosis, finding.evidence, _before(finding)
     out: list[str] = []
     if diagnosis is not None:
-        out += [render_path(diagnosis, reference=before, evidence=now, width=width), ""]
+        out += [render_path(diagnosis, seconds=now.get("duration_seconds"), width=width), ""]
     for stem in _LENGTHS:
         if (distributions := shares(finding.histograms, f"{stem}_tokens")) is not None:
             out += shares_table(distributions, stem)
     if before:
         out += _wrapped(throughput_table(now, before, finding.reasons), width, "  ")
     if diagnosis is not None:
-        out.append(render_limits(diagnosis.limits, now, width))
+        out.append(render_limits(diagnosis.limits, width))
     return out
 
 

@@ -78,12 +78,13 @@ def with_reasons(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> Diagnosis:
 
 def _with_reason(step: Step, reasons: Mapping[str, str]) -> Step:
     evidence = {name: plain(amount) for name, amount in step.evidence.items()}
+    step = replace(step, evidence=evidence, before=plain(step.before))
     if step.reason or step.answer not in ("unknown", "not asked"):
-        return replace(step, evidence=evidence)
+        return step
     unknown = [name for name, amount in evidence.items() if amount is None]
     texts = [reasons[name] for name in unknown if name in reasons]
     why = "; ".join(dict.fromkeys(texts)) or f"{', '.join(unknown) or 'its inputs'} unknown"
-    return replace(step, evidence=evidence, reason=why)
+    return replace(step, reason=why)
 
 
 def plain(raw: Any) -> Any:

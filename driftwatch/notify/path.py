@@ -5,8 +5,9 @@ A line or two a question; what an earlier question printed is not printed again.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from driftwatch.model import Diagnosis, Limit, Step
@@ -19,6 +20,7 @@ _QUESTION_WIDTH, _ANSWER_WIDTH, _BEFORE_WIDTH = 41, 4, 8
 _ANSWER_AT = _QUESTION_WIDTH + 2
 _COLUMN = re.compile(r"\b([a-z0-9]+(?:_[a-z0-9]+)+): ")  # before a reason
 # names, which a walk repeats in its questions
+_HITS_LOST, _LOST = "prefix_hits_lost", "lost_prefix_hits_prefill_ratio"
 _NAMES = ("binding_limit", "engine_kind")
 # at rest these say nothing, whatever the answer
 _QUIET_AT_ZERO = (
@@ -35,8 +37,6 @@ _CAUSES = {
     "demand": "more requests come",
 }
 
-Values = Mapping[str, Any]
-
 
 class _Fact(NamedTuple):
     """What a question was decided on: one column, or why it is unknown."""
@@ -44,6 +44,12 @@ class _Fact(NamedTuple):
     now: str  # with its name and unit
     before: str = ""  # the baseline's number; empty = it has none
     both: str = ""  # from → to
+    moved: float = 0.0  # from the baseline's number to now, as a logarithm; 0 = not known
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """What moved most first; how many requests stands last."""
+        return self.now.startswith("n "), not self.before, -self.moved
 
 
 class PathRow(NamedTuple):
@@ -67,16 +73,15 @@ class LimitRow(NamedTuple):
     remark: str  # how often it was full; empty: it was not
 
 
-def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
-    """The walk, a row a question; what an earlier one printed is not repeated.
-
-    ``reference``: column → value of the baseline.
-    """
-    rows, printed = [], set[str]()
+def path_rows(steps: Sequence[Step]) -> list[PathRow]:
+    """The walk, a row a question; what an earlier one printed is not repeated."""
+    rows, printed, asked = [], set[str](), set[tuple[str, str]]()
     for step in steps:
-        # a stored walk has its columns by name: how many requests stands last
-        facts = _facts(step, reference) or [_Fact("")]
-        first, *others = sorted(facts, key=lambda one: (one.now.startswith("n "), not one.before))
+        answered = (step.question.removeprefix("And ").lower(), step.answer)
+        if answered in asked:
+            continue
+        asked.add(answered)
+        first, *others = sorted(_facts(step) or [_Fact("")], key=lambda one: one.rank)
         answer = "unknown" if step.answer == "not asked" else step.answer
         # a no, and what is unknown, need no more than one reason
         others = [one for one in others if step.answer == "yes" and one.now not in printed]
@@ -87,20 +92,17 @@ def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
     return rows
 
 
-def render_path(
-    diagnosis: Diagnosis, *, reference: Values, evidence: Values, width: int = 80
-) -> str:
+def render_path(diagnosis: Diagnosis, *, seconds: float | None = None, width: int = 80) -> str:
     """The walk as a table: per question its answer, and what decided it in the baseline and now.
 
-    ``reference``: column → value of the baseline; ``evidence``: column → value of the whole row.
+    ``seconds``: of the window, as far as it was observed; None = not known.
     """
-    seconds = evidence.get("duration_seconds")
     title = "How it was decided" + (f" (last {duration(seconds)})" if seconds else "")
     at = _ANSWER_AT + _ANSWER_WIDTH
-    if reference:
+    if any(step.before for step in diagnosis.path):
         title = f"{title:<{at}}{'baseline':>{_BEFORE_WIDTH}}  now"
     out = [title]
-    for row in path_rows(diagnosis.path, reference):
+    for row in path_rows(diagnosis.path):
         question = f" {pad(row.question, _QUESTION_WIDTH)}"
         if columns(question) >= _ANSWER_AT:
             out += wrap(question, width, " ")
@@ -122,25 +124,29 @@ def short_reason(reason: str) -> str:
     return clean(reason).split(" (")[0]
 
 
-def _facts(step: Step, reference: Values) -> list[_Fact]:
+def _facts(step: Step) -> list[_Fact]:
     """Its known values, or why there is none."""
     if step.reason and step.answer in ("unknown", "not asked"):
         why = short_reason(step.reason.removeprefix("unknown: "))
         return [_Fact(_COLUMN.sub(lambda m: f"{name_of(m[1])}: ", why))]
     facts = []
-    for column, amount in step.evidence.items():
+    if step.evidence.get(_HITS_LOST) is False and step.evidence.get(_LOST) is None:
+        return [_Fact("prefix hits as in the baseline")]
+    for column, amount in sorted(step.evidence.items()):
         if amount is None or column in _NAMES or (column in _QUIET_AT_ZERO and amount == 0):
             continue
         if column == "speed_at_equal_load_ratio" and step.evidence.get("slower", amount) is None:
             continue  # a later question says why it is not judged
-        if isinstance(amount, bool) or (column == "tokens_per_output" and amount == 1):
-            continue  # the answer says it; one token a step is no speculative decoding
-        if column == "preemptions_per_second":
+        if isinstance(amount, bool):
+            continue  # the answer says it
+        if column == "tokens_per_output" and amount == 1:
+            facts.append(_Fact("no drafts: one token a step"))
+        elif column == "preemptions_per_second":
             facts.append(_Fact(preemptions(amount)))
         elif column.endswith("_tokens_mean_ratio") and column[:-6] in step.evidence:
             continue  # the mean from → to says it
         else:
-            facts.append(_fact(column, amount, reference.get(column)))
+            facts.append(_fact(column, amount, step.before.get(column)))
     if step.reason and not facts:
         facts = [_Fact(short_reason(step.reason))]
     return facts
@@ -155,16 +161,15 @@ def _fact(column: str, amount: Any, before: Any) -> _Fact:
     unit = evidence_value(column, amount).partition(" ")[2]
     was = evidence_value(column, before)
     number = was.removesuffix(f" {unit}") if unit else was
-    return _Fact(now, number, evidence_text(column, amount, before=before))
+    ratio = amount / before if before and amount else 1.0
+    moved = abs(math.log(ratio)) if ratio > 0 else 0.0
+    return _Fact(now, number, evidence_text(column, amount, before=before), moved)
 
 
-def render_limits(limits: Sequence[Limit], evidence: Values, width: int = 80) -> str:
-    """The limits model as lines: limit, room for, in use, left, and whether it is full.
-
-    ``evidence``: column → value of the whole row.
-    """
+def render_limits(limits: Sequence[Limit], width: int = 80) -> str:
+    """The limits model as lines: limit, room for, in use, left, and whether it is full."""
     rows = [LimitRow("Limit", "room for", "in use", "left", "")]
-    rows += [one._replace(name=f" {one.name}") for one in limit_rows(limits, evidence)]
+    rows += [one._replace(name=f" {one.name}") for one in map(limit_row, limits)]
     sizes_of = [max(columns(row[at]) for row in rows) for at in range(4)]
     out = []
     for name, *figures, remark in rows:
@@ -174,12 +179,8 @@ def render_limits(limits: Sequence[Limit], evidence: Values, width: int = 80) ->
     return "\n".join(out)
 
 
-def limit_rows(limits: Sequence[Limit], evidence: Values) -> list[LimitRow]:
-    """The limits model, a row a limit; ``evidence``: column → value of the whole row."""
-    return [_limit_row(limit, evidence) for limit in limits]
-
-
-def _limit_row(limit: Limit, evidence: Values) -> LimitRow:
+def limit_row(limit: Limit) -> LimitRow:
+    """A limit of the limits model in words."""
     sizes = (limit.allows_requests, limit.in_flight_requests)
     allows, running = ("unknown" if size is None else count(size) for size in sizes)
     room = "unknown" if limit.margin_ratio is None else percent(limit.margin_ratio)
@@ -189,28 +190,26 @@ def _limit_row(limit: Limit, evidence: Values) -> LimitRow:
         has_cap = limit.name == "max_num_seqs" and None not in sizes
         at_times = has_cap and not near_cap(sizes[1] or 0.0, sizes[0] or 0.0)
         room = room if at_times else "0 %"
-        notes.append(_how_full(evidence, at_times=at_times))
+        notes.append(_how_full(limit, at_times=at_times))
     elif limit.binds is None and not limit.note:
         notes.append("unknown whether it is full")
     if limit.note == "inferred":
         allows += " (inferred)"
     elif limit.note:
         notes.append(clean(limit.note))
-    preempted = evidence.get("preemptions_per_second")
-    if limit.name == "kv_cache" and preempted is not None:
-        notes.append(preemptions(preempted))
+    if limit.preemptions_per_second is not None:
+        notes.append(preemptions(limit.preemptions_per_second))
     name = LIMIT_WORDS.get(limit.name, clean(limit.name))
     return LimitRow(name, allows, running, room, "; ".join(notes))
 
 
-def _how_full(evidence: Values, *, at_times: bool) -> str:
-    bound, share = (
-        evidence.get(n) for n in ("binding_waiting_requests", "limit_binding_share_10m_ratio")
-    )
-    waiting = evidence.get("waiting_requests") if bound is None else bound
+def _how_full(limit: Limit, *, at_times: bool) -> str:
+    share, waiting = limit.full_ratio, limit.waiting_requests
     often = share is None or share >= ALWAYS_FULL
     full = "full at times" if at_times else "full"
     if not often and not at_times:
         full = f"full in {percent(share or 0.0)} of scrapes"
     then = "" if often else " then"
+    if limit.usage_ratio is not None:
+        full += f" at {percent(limit.usage_ratio)} in use"
     return full if waiting is None else f"{full}; {count(waiting)} requests queue{then}"

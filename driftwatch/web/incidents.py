@@ -14,14 +14,14 @@ from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import Delivery, status_text
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silences_incident, silencing
-from driftwatch.model import Diagnosis, TargetKey
+from driftwatch.model import Diagnosis, Limit, TargetKey
 from driftwatch.notify.advice import NOTHING_TO_DO, few, vllm_arguments
 from driftwatch.notify.headline import opening
 from driftwatch.notify.page import First, Line
 from driftwatch.notify.page import Page as IncidentPage
-from driftwatch.notify.path import LimitRow, PathRow, limit_rows, path_rows
+from driftwatch.notify.path import LimitRow, PathRow, limit_row, path_rows
 from driftwatch.notify.verification_line import verification_line
-from driftwatch.numbers import clean, cut, moment, plural
+from driftwatch.numbers import clean, cut, moment, percent, plural
 from driftwatch.plots.plot import Plot
 from driftwatch.web.database import WebStore
 from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Visit, paged, search
@@ -67,17 +67,26 @@ class Look(NamedTuple):
     path: Sequence[PathRow] = ()
     diagnosis: Diagnosis | None = None
     limits: Sequence[LimitRow] = ()
+    note: str = ""  # of what the limits' figures are
     of: str = ""  # which of several servers was diagnosed
 
 
 def _look(title: str, found: First, today: date, of: str) -> Look:
-    baseline = {} if found.baseline is None else found.baseline.values
     lines, diagnosis = tuple(page_lines(found.lines, today)), found.diagnosis
     if diagnosis is None:
         return Look(title, clean(found.summary), lines)
-    evidence = {name: value for step in diagnosis.path for name, value in step.evidence.items()}
-    path, limits = path_rows(diagnosis.path, baseline), limit_rows(diagnosis.limits, evidence)
-    return Look(title, clean(found.summary), lines, path, diagnosis, limits, of)
+    path, limits = path_rows(diagnosis.path), [*map(limit_row, diagnosis.limits)]
+    note = _of_limits(diagnosis.limits)
+    return Look(title, clean(found.summary), lines, path, diagnosis, limits, note, of)
+
+
+def _of_limits(limits: Sequence[Limit]) -> str:
+    """When so many requests ran, and how often a limit was full where none holds requests back."""
+    if any(one.binds for one in limits):
+        return "In use: requests that ran while the limit was full, on average."
+    share = max((one.full_ratio or 0.0 for one in limits), default=0.0)
+    often = f" A limit was full in {percent(share)} of scrapes, none for long." if share else ""
+    return f"In use: requests that ran, on average.{often}"
 
 
 def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
