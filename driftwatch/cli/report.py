@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -91,5 +92,6 @@ def _write(report: Report, html: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(report.document())
     else:
-        for line in top_screen(report, piped=not sys.stdout.isatty()):
+        width = shutil.get_terminal_size().columns
+        for line in top_screen(report, width, piped=not sys.stdout.isatty()):
             click.echo(line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from driftwatch.cli.options import (
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict
+from driftwatch.model import Slo
 from driftwatch.notify.verification_line import (
     difference_text,
     minutes_text,
@@ -29,6 +30,7 @@ from driftwatch.numbers import moment
 from driftwatch.verify.figures import WORDS
 
 if TYPE_CHECKING:
+    from driftwatch.pipeline.plan import Plan
     from driftwatch.verify.verification import Effect, Verification
 
 _HEADER = ("ID", "VERDICT", "SINCE UTC", "SERVER", "CHANGE")
@@ -53,7 +55,7 @@ def command(target: str | None, as_json: bool, history: History) -> int:
     """
     if target is not None:
         refuse_file(target, "server")
-    verifications = _verifications(target, history)
+    verifications, lines = _verifications(target, history)
     is_list = target is None and history.is_stored
     last, now = verifications[0] if len(verifications) == 1 else None, SystemClock().now()
     if as_json:
@@ -63,6 +65,8 @@ def command(target: str | None, as_json: bool, history: History) -> int:
     elif last is not None and not is_list:
         print_verification(last, now)
     elif verifications:
+        for line in lines:
+            print_wrapped(line)
         print_verifications(verifications, now)
     else:
         click.echo("no change of a setting or a release in the last eight weeks", err=True)
@@ -72,8 +76,8 @@ def command(target: str | None, as_json: bool, history: History) -> int:
     return 1 if 1 in codes else max(codes)
 
 
-def _verifications(name: str | None, history: History) -> list[Verification]:
-    """What the store says; of a pool the newest of each server."""
+def _verifications(name: str | None, history: History) -> tuple[list[Verification], list[str]]:
+    """What the store says; of a pool the newest of each server, with what came of each change."""
     from driftwatch.cli.database import last_scraped
     from driftwatch.cli.replay_summary import with_proposals
     from driftwatch.cli.target import members_of
@@ -100,14 +104,25 @@ def _verifications(name: str | None, history: History) -> list[Verification]:
                 help_text="driftwatch explain SERVER --baseline FROM..TO compares two stretches",
             )
         if members is None:
-            return verifications
+            return verifications, []
         # one that is open is judged by the minutes so far
-        return [
+        judged = [
             judged_at(one, past.minutes, end, plan.slo_of(targets[one.key]))
             if one.verdict == "open" and one.key in targets
             else one
             for one in verifications
         ]
+        return judged, list(_of_pools(judged, plan))
+
+
+def _of_pools(verifications: Sequence[Verification], plan: Plan) -> Iterator[str]:
+    """What came of each change of a pool, as the weekly report says it."""
+    from driftwatch.notify.rollout import outcome_text, rollouts
+
+    slos = {pool.name: pool.slo for pool in plan.every_pool}
+    for rollout in rollouts(verifications):
+        pool = rollout[0].pool
+        yield f"{pool}: {outcome_text(rollout, slos.get(pool, Slo()).share)}"
 
 
 def print_verifications(verifications: Sequence[Verification], now: datetime) -> None:

@@ -89,15 +89,15 @@ def _unjudged(cells: pl.DataFrame) -> tuple[Unjudged, ...]:
     )
 
 
-def blind_texts(blind: Blind) -> list[str]:
-    """What could have been missed, on which servers; a short line where that is nothing."""
+def blind_texts(blind: Blind, servers: int) -> list[str]:
+    """What could have been missed, on which of the servers; a short line where that is nothing."""
     if blind.not_judged_ratio is None:
         return ["no minute of the week is stored"]
     texts = []
     if blind.unjudged:
         longest = blind.unjudged[0]
         for_long = f"up to {duration(longest.hours * 3600)} at a stretch ({longest.reason})"
-        where = _servers([one.server for one in blind.unjudged])
+        where = _servers([one.server for one in blind.unjudged], servers)
         texts.append(f"a slower engine would go unnoticed on {where}: {for_long}")
     if silent := blind.could_not_fire:
         more = len(silent) - _MOST_ALERTS
@@ -105,13 +105,15 @@ def blind_texts(blind: Blind) -> list[str]:
         named += f" and {more} more" if more > 0 else ""
         texts.append(f"could not fire for want of data: {named}")
     if unseen := blind.doubled_lengths_unseen:
-        texts.append(f"lengths ×2 would go unnoticed on {_servers(unseen)}")
+        texts.append(f"lengths ×2 would go unnoticed on {_servers(unseen, servers)}")
     judged = f"speed judged in {percent(1 - blind.not_judged_ratio)} of server-minutes"
     return texts or [judged]
 
 
-def _servers(names: Sequence[str]) -> str:
-    """``b:8000, c:8000``, ``12 servers``."""
+def _servers(names: Sequence[str], servers: int) -> str:
+    """``b:8000, c:8000``, ``12 servers``, ``all 3 servers``."""
+    if 1 < len(names) == servers:
+        return f"all {servers} servers"
     named = len(names) <= _MOST_NAMED
     return clean(", ".join(names)) if named else plural(len(names), "server")
 

@@ -8,93 +8,23 @@ server.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import timedelta
 from statistics import median
 
 from driftwatch.model import Slo
-from driftwatch.notify.verification_line import effect_text, from_to, minutes_text
+from driftwatch.notify.rollout import ASKED, Rollout, median_effects, outcome_of, rollouts
+from driftwatch.notify.verification_line import effect_text, minutes_text
 from driftwatch.numbers import clean, cut, plural
 from driftwatch.report.material import AdviceGiven, Material
 from driftwatch.report.report import ForecastError, Record
 from driftwatch.report.week import day_time
 from driftwatch.verify.changes import advised_by, number_of
-from driftwatch.verify.figures import IN_TARGET, ITL, TTFT, WORDS
-from driftwatch.verify.verdict import HARM_SHARE, towards_good
-from driftwatch.verify.verification import Effect, Verdict, Verification
+from driftwatch.verify.figures import IN_TARGET
+from driftwatch.verify.verification import Verification
 
-ASKED = (IN_TARGET, TTFT, ITL)  # the figures that people ask about
 TRACK = timedelta(weeks=8)
-# verdict → what the report calls it; of two that as many servers have, the first one counts
-_WORDS: Mapping[Verdict, str] = {
-    "FAIL": "did not work",
-    "INCONCLUSIVE": "cannot be judged",
-    "PASS": "worked",
-    "open": "not verified yet",
-}
-NOT_ENOUGH, _NO_CHANGE = "not enough", "without a known change"
-_ROLLOUT = timedelta(hours=1)
-
-Rollout = Sequence[Verification]
-
-
-def rollouts(verifications: Iterable[Verification]) -> list[list[Verification]]:
-    """Verifications of the same change of a pool's servers, within an hour of the one before."""
-    found: dict[tuple[str, ...], list[list[Verification]]] = {}
-    for one in sorted(verifications, key=lambda v: (v.change.at, v.instance, v.engine)):
-        several = found.setdefault((one.pool, *_values(one)), [])
-        if not several or one.change.at - several[-1][-1].change.at >= _ROLLOUT:
-            several.append([])
-        several[-1].append(one)
-    every = (rollout for several in found.values() for rollout in several)
-    return sorted(every, key=lambda rollout: rollout[0].change.at)
-
-
-def _values(one: Verification) -> list[str]:
-    """What was changed to what; a value that is only known to be larger may be any."""
-    return [
-        f"{n} {now.partition('at least ')[0]}" for n, (_, now) in sorted(one.change.what.items())
-    ]
-
-
-def outcome_of(material: Material, rollout: Rollout) -> str:
-    """``worked``, ``not enough``: by the verdict of most of its servers, of as many the worse.
-
-    It is not verified while one server is not. ``not enough``: more requests are in target than
-    before, and by two points fewer than must be, or than was promised.
-    """
-    until, share = material.until, material.slos.get(rollout[0].pool, Slo()).share - HARM_SHARE
-    if any(one.closed_at is None or one.closed_at >= until for one in rollout):
-        return _WORDS["open"]
-    verdicts = Counter(one.verdict for one in rollout)
-    verdict = max(_WORDS, key=lambda name: verdicts[name])
-    effects = median_effects(rollout)
-    first = effects[0] if effects else None
-    is_short = first is not None and first.name == IN_TARGET and first.after < share
-    if (verdict == "PASS" and is_short) or (verdict == "FAIL" and is_better(effects)):
-        return NOT_ENOUGH
-    return _WORDS[verdict]
-
-
-def median_effects(rollout: Rollout) -> list[Effect]:
-    """The figures of the median server, those that people ask about first."""
-    found: dict[str, list[Effect]] = {}
-    for effect in (effect for one in rollout for effect in one.effects):
-        found.setdefault(effect.name, []).append(effect)
-    names = [name for name in ASKED if name in found]
-    return [_median(found[name]) for name in (*names, *(n for n in found if n not in names))]
-
-
-def _median(effects: Sequence[Effect]) -> Effect:
-    promised = [one.forecast for one in effects if one.forecast is not None]
-    values = {n: median(getattr(e, n) for e in effects) for n in ("before", "after", "low", "high")}
-    return replace(effects[0], **values, forecast=median(promised) if promised else None)
-
-
-def is_better(effects: Sequence[Effect]) -> bool:
-    """Whether the figure that people ask about first became better."""
-    return bool(effects) and towards_good(effects[0])[0] > 0
+_NO_CHANGE = "without a known change"
 
 
 def changed_text(rollout: Rollout) -> str:
@@ -149,20 +79,6 @@ def advice_before(material: Material, one: Verification) -> AdviceGiven | None:
     return asked[-1] if asked else None
 
 
-def outcome(material: Material, rollout: Rollout) -> str:
-    """RESULT: ``worked: 1.3 → 100 % in target``."""
-    word, effects = outcome_of(material, rollout), median_effects(rollout)
-    if word == _WORDS["open"]:
-        return word
-    if word == _WORDS["INCONCLUSIVE"] or not effects:
-        reason = next((one.reason for one in rollout if _WORDS[one.verdict] == word), "")
-        return f"{word}: {clean(reason)}" if reason else word
-    first = effects[0]
-    if first.name == IN_TARGET:
-        return f"{word}: {from_to(first)} in target"
-    return f"{word}: {effect_name(first.name)} {from_to(first)}"
-
-
 def compared_text(rollout: Rollout) -> str:
     """What a verdict rests on: which minutes were compared, and what they show."""
     effects = [effect for effect in median_effects(rollout) if effect.name in ASKED]
@@ -173,10 +89,13 @@ def compared_text(rollout: Rollout) -> str:
     return f"{minutes_text(before, after)}{of}: {', '.join(map(effect_text, effects))}"
 
 
-def effect_name(column: str) -> str:
-    """``TTFT`` of ttft_seconds_mean; other columns as ``driftwatch verify`` calls them."""
-    stem = next((s for s in ("ttft", "itl", "tpot", "e2e") if column.startswith(f"{s}_")), None)
-    return stem.upper() if stem else WORDS.get(column) or clean(column)
+def share_of(material: Material, pool: str) -> float:
+    """The share of a pool's requests that must meet its targets."""
+    return material.slos.get(pool, Slo()).share
+
+
+def _outcome(material: Material, rollout: Rollout) -> str:
+    return outcome_of(rollout, share_of(material, rollout[0].pool))
 
 
 def record(material: Material) -> Record:
@@ -196,10 +115,10 @@ def record(material: Material) -> Record:
         if one.forecast is not None:
             advised.setdefault(one.incident_id or one.pool, []).append(one)
     outcomes = Counter(
-        outcome_of(material, rollouts(several)[-1]) if several else _NO_CHANGE
+        _outcome(material, rollouts(several)[-1]) if several else _NO_CHANGE
         for several in advised.values()
     )
-    closed = [one for one in begun if one.closed_at is not None and one.closed_at < until]
+    closed = [one for one in begun if one.closed_at is not None]
     return Record(
         since=max(since, known),
         is_whole=known <= since,

@@ -1,4 +1,4 @@
-"""FOR YOU: one decision a pool, with what to do first. Pure."""
+"""FOR YOU: what waits for a person, each ask by itself, the most pressing first. Pure."""
 
 from __future__ import annotations
 
@@ -9,131 +9,92 @@ from typing import get_args
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import KnobMove
-from driftwatch.notify.verification_line import effect_text
-from driftwatch.numbers import clean, count, cut, duration, knob, plural
-from driftwatch.report.cells import CELL
-from driftwatch.report.changes import (
-    NOT_ENOUGH,
+from driftwatch.notify.rollout import (
+    IN_PART,
+    OUTCOMES,
     Rollout,
     is_better,
     median_effects,
     outcome_of,
+    outcome_text,
     rollouts,
 )
+from driftwatch.numbers import clean, count, cut, duration, knob, plural
+from driftwatch.report.cells import CELL
+from driftwatch.report.changes import share_of
 from driftwatch.report.costs import of_pool
 from driftwatch.report.incidents import (
+    RETUNE,
     action_of,
     advised_moves,
     asks_nothing,
-    end_of,
     family_of,
     instead_of,
     moves_text,
     of_week,
+    over_at,
     subject_of,
 )
 from driftwatch.report.material import AdviceGiven, Material
-from driftwatch.report.moved import BY_SPEED
 from driftwatch.report.report import Decision, DecisionKind, Moved
 from driftwatch.report.week import day_time, minute
-from driftwatch.verify.changes import advised_by
+from driftwatch.verify.changes import advised_by, number_of
+from driftwatch.verify.verification import Verification
 
 # as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
 _PROOF_CELLS = 2
 _WHY_LIMIT = 120
-
-
-# whose: the pool, or a server with a trouble of its own
-_Parts = Iterator[tuple[str, Decision]]
+_SAME_ROLLOUT = timedelta(hours=1)
 
 
 def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...]:
-    """What waits for a person: one decision a pool, by kind, of a kind the oldest first.
+    """What waits for a person, by kind, of a kind the oldest first; each asks for one thing.
 
-    ``retune``, ``page``, ``ticket``: an open incident. ``question``: a setting that nobody
-    confirmed after a restart. ``advice``: what to do before an incident comes back.
-    ``verification``: a change that failed, or has no verdict. ``setting``: the configuration
-    contradicts the engine. The kinds of one pool follow each other in this order. ``moved``: the
-    week's causes, the costliest first.
+    ``page``, ``retune``, ``ticket``: an open incident. ``advice``: what to do before an incident
+    comes back. ``verification``: a change to keep or to take back. ``question``: a setting that
+    nobody confirmed after a restart. ``setting``: the configuration contradicts the engine.
+    ``moved``: the week's causes, the costliest first.
     """
     kinds: tuple[DecisionKind, ...] = get_args(DecisionKind)
-    every = [*_open(material), *_advice(material, moved)]
-    answered = {about for about, one in every if one.kind == "advice"}
-    every += [*_verified(material, answered), *_settings(material)]
-    of_each: dict[str, list[Decision]] = {}
-    for about, one in sorted(every, key=lambda part: kinds.index(part[1].kind)):
-        of_each.setdefault(about, []).append(one)
-    joined = map(_joined, of_each.values())
-    return tuple(sorted(joined, key=lambda d: (kinds.index(d.kind), d.since, d.subject)))
+    advice = list(_advice(material, moved))
+    about = {one.subject for one in advice}
+    every = [
+        *_open(material),
+        *advice,
+        *_verified(material, {row.pool for row in moved if row.subject in about}),
+        *_settings(material),
+    ]
+    texts = {(one.subject, one.what): one for one in reversed(every)}
+    return tuple(
+        sorted(texts.values(), key=lambda d: (kinds.index(d.kind), d.since, d.subject, d.what))
+    )
 
 
-def _joined(several: Sequence[Decision]) -> Decision:
-    """One decision: another advice is its alternative, or the answer to the question before it;
-    anything else is to do as well.
-    """
-    first, *others = several
-    texts = [first.what]
-    for one in others:
-        link = "Or" if one.kind == first.kind == "advice" else "Also"
-        if first.kind == "question" and one.what.startswith("set "):
-            link = "If it is,"
-        texts.append(f"{link} {one.what}")
-    return first.model_copy(update={"what": ". ".join(dict.fromkeys(texts))})
-
-
-def _open(material: Material) -> _Parts:
-    """Pages and tickets that are still open."""
+def _open(material: Material) -> Iterator[Decision]:
+    """Pages and tickets whose trouble lasts; of the same ask in one pool the first."""
+    asked = set()
     for one in of_week(material):
-        if end_of(one, material) is not None or one.severity == "notice" or asks_nothing(one):
+        if over_at(one, material) is not None or one.severity == "notice" or asks_nothing(one):
             continue
         moves = advised_moves(one)
         age = f"open {duration((material.until - one.started_at).total_seconds())}"
         kind: DecisionKind = one.severity
-        question = moves and _question(material, one.pool, moves, one.started_at)
-        if question:
-            kind, text = "question", question
-        elif moves and family_of(one) == "retune":
+        if moves and family_of(one) == RETUNE:
             kind, text = "retune", f"re-tune {moves_text(moves)}, {age}"
         else:
             by = f", acknowledged by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
             do = f": {asks}" if (asks := action_of(one)) else ""
             text = f"{clean(one.alert)}{do}, {age}{by}"
-        subject = subject_of(one)
-        about = subject if family_of(one) in BY_SPEED else one.pool
-        yield about, Decision(kind=kind, subject=subject, what=text, since=one.started_at)
+        if (ask := (one.pool, action_of(one) or one.id)) not in asked:
+            asked.add(ask)
+            yield Decision(kind=kind, subject=subject_of(one), what=text, since=one.started_at)
 
 
-def _question(material: Material, pool: str, moves: Sequence[KnobMove], at: datetime) -> str | None:
-    """Whether a setting is still what it was; None where no server restarted.
-
-    A setting changes with a restart only, and no metric shows it: whoever restarted the servers
-    may have changed it.
-    """
-    cells = of_pool(material, pool).filter(pl.col("restarted").fill_null(False))
-    starts = sorted(end - CELL for end in cells["end"] if end > at)
-    if not starts:
-        return None
-    last = [one for one in starts if one > starts[-1] - timedelta(hours=1)]
-    first, when = moves[0], f"{plural(len(last), 'restart')} {day_time(last[0])}"
-    is_it = "what is" if first.from_value is None else "is"
-    still = "" if first.from_value is None else f" still {knob(first.from_value)}"
-    return (
-        f"{when}: {is_it} {first.knob}{still}{' now' if not still else ''}? "
-        f"{knob(first.to_value)} was advised {day_time(at)}. If it changed, correct "
-        f"serving.{first.knob} of pool {clean(pool)} in driftwatch.yaml, or name the start-up log "
-        "there: serving.startup_log"
-    )
-
-
-def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
-    """What incidents that are over left to decide, the costliest first; then the last advice on
-    each setting that no verification found.
-    """
+def _advice(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
+    """What incidents that are over left to decide, the costliest first."""
     by_id = {one.id: one for one in material.incidents}
-    over = [(row, by_id[row.incidents[-1].id]) for row in moved if row.end is not None]
-    over_ids = {one.id for row, _ in over for one in row.incidents}
-    for row, one in over:
+    for row in moved:
+        one = by_id[row.incidents[-1].id]
         # made already: its verification says whether to keep it
         made = [
             v
@@ -142,48 +103,18 @@ def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
             and row.start <= v.change.at < material.until
             and advised_by(v.change, advised_moves(one))
         ]
-        if made or row.result.startswith("worked"):
+        if row.end is None or made or row.result.startswith("worked"):
             continue
-        if text := _beforehand(one):
-            decision = Decision(kind="advice", subject=row.subject, what=text, since=one.started_at)
-            yield row.pool, decision
-    on_pages = {
-        (one.pool, move.knob)
-        for one in of_week(material)
-        if end_of(one, material) is None and one.severity != "notice"
-        for move in advised_moves(one)
-    }
-    of_knobs: dict[tuple[str, str], list[AdviceGiven]] = {}
-    for given in material.advice:
-        if given.moves and given.at >= material.since:
-            of_knobs.setdefault((given.pool, given.moves[0].knob), []).append(given)
-    for (pool, what), every in sorted(of_knobs.items()):
-        given = every[-1]
-        questions = (_question(material, pool, one.moves, one.at) for one in reversed(every))
-        values = [
-            v.change.what[what]
-            for v in material.verifications
-            if v.pool == pool and given.at <= v.change.at < material.until and what in v.change.what
-        ]
-        # a value that steps show is a bound: the person who restarted knows it
-        if (pool, what) in on_pages or any(" (" not in after for _, after in values):
-            continue
-        kind: DecisionKind = "advice"
-        if values:
-            kind, text = "setting", _other_setting(what, values)
-        elif question := next(filter(None, questions), None):
-            kind, text = "question", question
-        elif given.incident_id in over_ids:  # its last advice decides
-            continue
-        else:
-            steps, when = moves_text(given.moves), day_time(given.at)
-            text = f"{steps} was advised {when}; no server restarted since"
-        decision = Decision(kind=kind, subject=clean(pool), what=text, since=given.at)
-        yield pool, decision
+        when = "before it happens again"
+        if row.drift is not None and row.drift.end <= row.end:
+            when = f"in case {row.what} come back (over by itself {day_time(row.drift.end)})"
+        if text := _beforehand(one, when):
+            subject, since = row.subject, one.started_at
+            yield Decision(kind="advice", subject=subject, what=text, since=since)
 
 
-def _beforehand(one: Incident) -> str | None:
-    """What its last advice asks to do before it happens again; None where it asks for nothing."""
+def _beforehand(one: Incident, when: str) -> str | None:
+    """What its last advice asks to do ``when``; None where it asks for nothing."""
     advice = None if one.page is None else one.page.advice
     if advice is None:
         return None
@@ -191,7 +122,7 @@ def _beforehand(one: Incident) -> str | None:
         gain = clean(advice.effect[0]).replace("forecast: ", "forecast ") if advice.effect else ""
         price = ", ".join(clean(text).split(" (")[0] for text in advice.price)
         why = "; ".join([*([gain] if gain else []), *([f"price: {price}"] if price else [])])
-        return f"set {moves_text(advice.moves)} before it happens again{f': {why}' if why else ''}"
+        return f"set {moves_text(advice.moves)} {when}{f': {why}' if why else ''}"
     choices = instead_of(one)
     if not choices:
         return None
@@ -201,19 +132,10 @@ def _beforehand(one: Incident) -> str | None:
     # replicas are known to need no change of the clients
     rest.sort(key=lambda choice: "replica" not in choice[0])
     other = f". Or {rest[0][0]}: {rest[0][1]}".removesuffix(": ") if rest else ""
-    return f"{do} before it happens again{f': {why}' if why else ''}{other}"
+    return f"{do} {when}{f': {why}' if why else ''}{other}"
 
 
-def _other_setting(name: str, values: Sequence[tuple[str, str]]) -> str:
-    """Steps show another value than the configuration: correct that."""
-    was, now = _bare(values[-1][0]), max((_bare(after) for _, after in values), key=float)
-    return (
-        f"correct serving.{name} in driftwatch.yaml: it says {was}, and the servers run at least "
-        f"{now}"
-    )
-
-
-def _verified(material: Material, answered: Collection[str]) -> _Parts:
+def _verified(material: Material, answered: Collection[str]) -> Iterator[Decision]:
     """Changes whose verdict fell in the week and leaves a person to decide; a rollout is one.
 
     ``answered``: pools with an advice on what else helps.
@@ -221,35 +143,37 @@ def _verified(material: Material, answered: Collection[str]) -> _Parts:
     closed = [
         one
         for one in material.verifications
-        if one.closed_at is not None and material.since <= one.closed_at < material.until
+        if one.closed_at is not None and one.closed_at >= material.since
     ]
     for several in rollouts(closed):
-        bad = [one for one in several if one.verdict in ("FAIL", "INCONCLUSIVE")]
-        if bad or outcome_of(material, several) == NOT_ENOUGH:
-            pool = several[0].pool
+        pool = several[0].pool
+        outcome = outcome_of(several, share_of(material, pool))
+        if outcome != OUTCOMES["PASS"]:
             subject = clean(pool if len(several) > 1 else several[0].key.text)
-            since = min(one.closed_at for one in several if one.closed_at is not None)
-            text = _keep_or_not(several, bad)
-            if pool not in answered and outcome_of(material, several) == NOT_ENOUGH:
-                last = max(one.closed_at for one in several if one.closed_at is not None)
-                text += f"; what else helps: driftwatch recommend {subject} --at {minute(last)}"
-            decision = Decision(kind="verification", subject=subject, what=text, since=since)
-            yield pool, decision
+            ends = [one.closed_at for one in several if one.closed_at is not None]
+            text = _keep_or_not(material, several, outcome)
+            if pool not in answered and outcome == IN_PART:
+                at = minute(max(ends))
+                text += f"; what else helps: driftwatch recommend {subject} --at {at}"
+            yield Decision(kind="verification", subject=subject, what=text, since=min(ends))
 
 
-def _keep_or_not(several: Rollout, bad: Rollout) -> str:
+def _keep_or_not(material: Material, several: Rollout, outcome: str) -> str:
     """Whether to keep a change, by what it did to the figure that people ask about first."""
     changed = sorted(several[0].change.what.items())
-    keep = ", ".join(f"{clean(name)} {_bare(now)}" for name, (_, now) in changed)
+    keep = ", ".join(f"{clean(name)} {_most(several, name)}" for name, _ in changed)
     back = ", ".join(f"{clean(name)} {_bare(was)}" for name, (was, _) in changed)
-    failed = [one for one in bad if one.verdict == "FAIL"]
-    reason = next((one.reason for one in failed or bad if one.reason), "")
-    why = f": {cut(clean(reason), _WHY_LIMIT)}" if reason else ""
-    if bad and not failed:
-        return f"decide whether to keep {keep}; it cannot be judged{why}"
-    effects = median_effects(several)
-    figure = f": {effect_text(effects[0])}" if effects else why
-    return f"{f'keep {keep}' if is_better(effects) else f'go back to {back}'}{figure}"
+    text = cut(outcome_text(several, share_of(material, several[0].pool)), _WHY_LIMIT)
+    if outcome == OUTCOMES["INCONCLUSIVE"]:
+        return f"decide whether to keep {keep}: {text}"
+    is_kept = is_better(median_effects(several))
+    return f"{f'keep {keep}' if is_kept else f'go back to {back}'}: {text}"
+
+
+def _most(several: Rollout, name: str) -> str:
+    """The largest value that a rollout gave a setting; the first where they are no numbers."""
+    values = [_bare(one.change.what[name][1]) for one in several]
+    return max(values, key=lambda value: number_of(value) or 0.0)
 
 
 def _bare(value: str) -> str:
@@ -257,7 +181,103 @@ def _bare(value: str) -> str:
     return clean(value).removeprefix("at least ").split(" (")[0]
 
 
-def _settings(material: Material) -> _Parts:
+def _settings(material: Material) -> Iterator[Decision]:
+    """Settings that were advised, and what runs is not what driftwatch.yaml says, or nobody knows;
+    one ask of a kind a pool. A value that steps show is a bound: whoever restarted knows it.
+    """
+    by_pool: dict[str, list[AdviceGiven]] = {}
+    for given in material.advice:
+        if given.moves and given.at >= material.since:
+            by_pool.setdefault(given.pool, []).append(given)
+    for pool, every in by_pool.items():
+        last, asked, wrong, when = every[-1], [], [], ""
+        for name in sorted({given.moves[0].knob for given in every}):
+            of_name = [v for v in _changes(material, pool) if name in v.change.what]
+            was, now = _known(of_name, name)
+            if of_name and was is None:  # the engine reports it
+                continue
+            if of_name:
+                since = of_name[-1].change.at + _SAME_ROLLOUT
+                question = f"is {name} still {now}, or back to {was}?"
+            elif last.moves[0].knob == name:
+                since, question = last.at, _still(last)
+            else:  # a later advice replaced it
+                continue
+            if again := _restarts(material, pool, since):
+                when = again
+                asked.append((name, question))
+            elif of_name:
+                wrong.append(_correct(name, was, f"the servers run at least {now}"))
+            elif not _has_incident(material, last):
+                text = f"{moves_text(last.moves)} was advised {day_time(last.at)}; no server "
+                text += "restarted since"
+                yield Decision(kind="advice", subject=clean(pool), what=text, since=last.at)
+        if asked:
+            names = ", ".join(f"serving.{name}" for name, _ in asked)
+            text = (
+                f"{when}: {' '.join(question for _, question in asked)} Write the answer into "
+                f"driftwatch.yaml ({names} of pool {clean(pool)}), or name the start-up log there: "
+                "serving.startup_log"
+            )
+            yield Decision(kind="question", subject=clean(pool), what=text, since=last.at)
+        if wrong:
+            what = "; ".join(wrong)
+            yield Decision(kind="setting", subject=clean(pool), what=what, since=last.at)
+    yield from _beyond(material)
+
+
+def _changes(material: Material, pool: str) -> list[Verification]:
+    """Changes of a pool in the week, in order of time."""
+    of_pool = [one for one in material.verifications if one.pool == pool]
+    in_week = [one for one in of_pool if material.since <= one.change.at < material.until]
+    return sorted(in_week, key=lambda one: one.change.at)
+
+
+def _known(changes: Sequence[Verification], name: str) -> tuple[str | None, str | None]:
+    """A setting before and after its changes, where the values after are inferred."""
+    values = [one.change.what[name] for one in changes]
+    if not values or any(" (" not in after for _, after in values):
+        return None, None
+    return _bare(values[-1][0]), max((_bare(now) for _, now in values), key=float)
+
+
+def _still(given: AdviceGiven) -> str:
+    first = given.moves[0]
+    advised = f"{knob(first.to_value)} was advised {day_time(given.at)}."
+    if first.from_value is None:
+        return f"what is {first.knob} now? {advised}"
+    return f"is {first.knob} still {knob(first.from_value)}? {advised}"
+
+
+def _has_incident(material: Material, given: AdviceGiven) -> bool:
+    """Whether an incident of the week asks for what was advised, or its last advice decides."""
+    return any(
+        one.id == given.incident_id
+        or (one.pool == given.pool and given.moves[0].knob in {m.knob for m in advised_moves(one)})
+        for one in of_week(material)
+        if one.severity != "notice"
+    )
+
+
+def _restarts(material: Material, pool: str, at: datetime) -> str:
+    """``3 restarts Sat 20:00``: the last ones after a time; empty where no server restarted.
+
+    A setting changes with a restart only, and no metric shows it: whoever restarted the servers
+    may have changed it.
+    """
+    cells = of_pool(material, pool).filter(pl.col("restarted").fill_null(False))
+    starts = sorted(end - CELL for end in cells["end"] if end > at)
+    if not starts:
+        return ""
+    last = [one for one in starts if one > starts[-1] - timedelta(hours=1)]
+    return f"{plural(len(last), 'restart')} {day_time(last[0])}"
+
+
+def _correct(name: str, was: str | None, truth: str) -> str:
+    return f"correct serving.{name} in driftwatch.yaml: it says {was}, and {truth}"
+
+
+def _beyond(material: Material) -> Iterator[Decision]:
     """More requests ran than max_num_seqs allows: the configured value is not the engine's."""
     beyond = material.cells.filter(
         (pl.col("running_requests") > pl.col("max_num_seqs") + 0.5)  # a mean of whole numbers
@@ -272,10 +292,9 @@ def _settings(material: Material) -> _Parts:
     proven = by_server.filter(pl.col("len") >= _PROOF_CELLS).sort("running_requests", "end")
     for row in proven.unique("pool", keep="last").sort("pool").iter_rows(named=True):
         configured, most = knob(row["max_num_seqs"]), count(row["running_requests"])
-        text = (
-            f"correct serving.max_num_seqs in driftwatch.yaml: it says {configured}, and {most} "
-            "requests ran at once"
+        yield Decision(
+            kind="setting",
+            subject=clean(row["pool"]),
+            what=_correct("max_num_seqs", configured, f"{most} requests ran at once"),
+            since=row["end"],
         )
-        subject = clean(row["pool"])
-        decision = Decision(kind="setting", subject=subject, what=text, since=row["end"])
-        yield row["pool"], decision

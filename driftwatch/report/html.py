@@ -153,7 +153,7 @@ def _finding(pool: PoolWeek, own: Sequence[Moved]) -> str:
         ]
         return f"{''.join(far)}no page and no ticket, {missed}"
     worst = own[0]
-    return f"{worst.what}, incident {words.stretch_text(worst.start, worst.end)}; {missed}"
+    return f"{worst.what}, {words.when_text(worst)}; {missed}"
 
 
 def _days(report: Report, pool: PoolWeek, hours: Hours) -> Iterator[tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.knobs import COLUMN_KNOBS
@@ -21,6 +21,8 @@ _LIMITS: Mapping[str, str] = {
     "deferred": "requests held back",
 }
 _TODO_LIMIT = 120
+RETUNE = "retune"  # family of the ticket about lengths that stay
+_QUIET = timedelta(hours=1)  # its condition is looked at within less
 
 
 def keys_of(incident: Incident) -> tuple[TargetKey, ...]:
@@ -56,6 +58,16 @@ def end_of(incident: Incident, material: Material) -> datetime | None:
     """When it was over; None where it was open at the report's end."""
     ended = incident.resolved_at
     return None if ended is None or ended >= material.until else ended
+
+
+def over_at(incident: Incident, material: Material) -> datetime | None:
+    """When its trouble was over; None while it lasts.
+
+    A ticket to re-tune waits days for lengths to stay: what it is about was over before that.
+    """
+    ended, is_wait = end_of(incident, material), family_of(incident) == RETUNE
+    last = incident.last_true_at
+    return last if ended is None and is_wait and last < material.until - _QUIET else ended
 
 
 def family_of(incident: Incident) -> str:

@@ -38,20 +38,22 @@ def pool_lengths(material: Material, pool: str) -> tuple[Lengths, Lengths]:
     return prompts, generations
 
 
-def drift_text(material: Material, pool: str, start: datetime, end: datetime) -> str | None:
-    """``prompts ×2.3``: the largest drift of a pool's lengths in a stretch, of the size that the
-    pool's row has; None where no length was far from the usual one.
+def drift_of(
+    material: Material, pool: str, start: datetime, end: datetime
+) -> tuple[str, Stretch] | None:
+    """(``prompts ×2.3``, when): the largest drift of a pool's lengths in a stretch, of the size
+    that the pool's row has; None where no length was far from the usual one.
     """
     far = [
-        (stem, one.ratio)
+        (stem, one)
         for stem, lengths in zip(STEMS, pool_lengths(material, pool), strict=True)
         for one in lengths.stretches
         if one.start < end and one.end > start
     ]
     if not far:
         return None
-    stem, ratio = max(far, key=lambda pair: abs(math.log(pair[1])))
-    return f"{stem.removesuffix('_tokens')}s {times(ratio)}"
+    stem, largest = max(far, key=lambda pair: abs(math.log(pair[1].ratio)))
+    return f"{stem.removesuffix('_tokens')}s {times(largest.ratio)}", largest
 
 
 def _lengths(stem: str, cells: pl.DataFrame, usual: float | None) -> Lengths:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from driftwatch.notify.page import web_address
@@ -14,10 +14,11 @@ from driftwatch.report.costs import with_unanswered
 from driftwatch.report.decisions import decisions
 from driftwatch.report.incidents import fired_in
 from driftwatch.report.material import Material
-from driftwatch.report.moved import moved_rows
+from driftwatch.report.moved import causes_of, moved_rows
 from driftwatch.report.pools import pool_rows
 from driftwatch.report.report import Links, Pages, Report, Span
 from driftwatch.report.words import message_lines, summary
+from driftwatch.verify.verification import Verification
 
 _WEEK = timedelta(days=7)
 # a server and month: what the thresholds are made for
@@ -27,10 +28,15 @@ _WEEKS_A_MONTH = 365.25 / 12 / 7
 
 def report_of(material: Material) -> Report:
     """The whole report of a week."""
-    material = replace(material, cells=with_unanswered(material.cells))
+    material = replace(
+        material,
+        cells=with_unanswered(material.cells),
+        verifications=[_known_at(one, material.until) for one in material.verifications],
+    )
     week, until = material.week, material.until.replace(microsecond=0)
     first, last = material.span or (week.start, until)
-    moved = moved_rows(material)
+    causes = causes_of(material)
+    moved = moved_rows(material, causes)
     report = Report(
         week=Span(
             name=week.name,
@@ -50,11 +56,18 @@ def report_of(material: Material) -> Report:
         pages=pages(material),
         advice=record(material),
         blind=blind(material),
-        pools=pool_rows(material),
+        pools=pool_rows(material, causes),
     )
     report = Report.model_validate(_rounded(report.model_dump()))
     lines = tuple({"label": label, "text": text} for label, text in message_lines(report))
     return report.model_copy(update={"summary": summary(report), "lines": lines})
+
+
+def _known_at(one: Verification, until: datetime) -> Verification:
+    """A verification as it stood at the week's end: a later verdict is none yet."""
+    if one.closed_at is not None and one.closed_at < until:
+        return one
+    return one.model_copy(update={"verdict": "open", "closed_at": None})
 
 
 def _rounded(value: Any) -> Any:

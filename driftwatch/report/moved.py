@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY
 from driftwatch.incidents.incident import Incident
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import TargetKey
+from driftwatch.notify.rollout import outcome_text, rollouts
 from driftwatch.numbers import clean, duration
 from driftwatch.report.cells import CELL, HOUR_SECONDS
-from driftwatch.report.changes import compared_text, done_text, outcome, rollouts
+from driftwatch.report.changes import compared_text, done_text, share_of
 from driftwatch.report.costs import (
     between,
+    given_up,
     gpu_hours_lost,
+    hangs,
     in_target,
     missed,
     missing_stretch,
@@ -24,38 +30,84 @@ from driftwatch.report.costs import (
     unanswered,
 )
 from driftwatch.report.incidents import (
+    RETUNE,
     advised_text,
-    end_of,
     ended_because,
     family_of,
     keys_of,
     of_week,
+    over_at,
     page_lengths,
     problem,
     reported,
     subject_of,
 )
-from driftwatch.report.lengths import drift_text
+from driftwatch.report.lengths import drift_of
 from driftwatch.report.material import Material
-from driftwatch.report.report import Moved
-from driftwatch.report.result import restarts_of, restarts_text, result_of
+from driftwatch.report.report import Moved, Range, Stretch
+from driftwatch.report.result import over_text, restarts_of, restarts_text, result_of
 from driftwatch.verify.verification import Verification
 
 # an engine that is slow or hangs costs GPU time; anything else costs requests
 BY_SPEED = ("speed", "stuck")
+_TRAFFIC = "traffic"
 _MOMENT = timedelta(microseconds=1)
+_CELL_KEY = [*KEY, "end"]
+_ELSEWHERE = Range(reason="they count in the row of another cause")
 
 
-def moved_rows(material: Material) -> tuple[Moved, ...]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Cause:
+    """Incidents of one trouble of a pool, with the cells that it cost."""
+
+    family: str
+    episodes: Sequence[Incident]  # by start
+    drift: tuple[str, Stretch] | None  # which lengths were far from the usual ones, and when
+    cells: pl.DataFrame  # no cell belongs to two causes
+    touched: pl.DataFrame  # of them and those that another cause has
+
+    @property
+    def pool(self) -> str:
+        """Of all its incidents."""
+        return self.episodes[0].pool
+
+
+def causes_of(material: Material) -> list[Cause]:
+    """Pages and tickets of the week by cause; those of an engine that is slow or hangs first.
+
+    One server that is slow or hangs is another cause than the next one. A ticket to re-tune is
+    about the same drift as the pages of its pool. What two causes touch belongs to the first.
+    """
+    groups: dict[tuple[Any, ...], list[Incident]] = {}
+    for one in of_week(material):
+        if one.severity != "notice":
+            family = _TRAFFIC if family_of(one) == RETUNE else family_of(one)
+            servers = keys_of(one) if family in BY_SPEED and len(keys_of(one)) == 1 else ()
+            groups.setdefault((family, one.pool, servers), []).append(one)
+    found, taken = [], material.cells.clear()
+    for (family, pool, _), own in sorted(groups.items(), key=lambda g: g[0][0] not in BY_SPEED):
+        drift = None
+        if family == _TRAFFIC:
+            ends = [over_at(one, material) or material.until for one in own]
+            drift = drift_of(material, pool, own[0].started_at, max(ends))
+        touched = _cells_of(material, family, own, drift)
+        mine = touched.join(taken, on=_CELL_KEY, how="anti")
+        taken = pl.concat([taken, mine])
+        found.append(Cause(family, own, drift, mine, touched))
+    return found
+
+
+def moved_rows(material: Material, causes: Sequence[Cause]) -> tuple[Moved, ...]:
     """A row a cause, the costliest first."""
-    rows = [_row(material, family, own) for family, own in _causes(material)]
+    usual = outside(material, causes)
+    rows = [_row(material, one, usual.filter(pl.col("pool") == one.pool)) for one in causes]
     return tuple(sorted(rows, key=lambda row: (-_weight(row), row.start, row.subject)))
 
 
-def cells_of_causes(material: Material) -> pl.DataFrame:
-    """The cells that pages and tickets of the week cover, each once."""
-    parts = [_cells_of(material, family, own) for family, own in _causes(material)]
-    return pl.concat([material.cells.clear(), *parts]).unique([*KEY, "end"])
+def outside(material: Material, causes: Sequence[Cause]) -> pl.DataFrame:
+    """The cells that no page and no ticket covers."""
+    covered = pl.concat([material.cells.clear(), *(one.cells for one in causes)])
+    return material.cells.join(covered, on=_CELL_KEY, how="anti")
 
 
 def _weight(row: Moved) -> float:
@@ -63,83 +115,96 @@ def _weight(row: Moved) -> float:
     return (row.missed.high or 0.0) + HOUR_SECONDS * (row.gpu_hours_lost.high or 0.0)
 
 
-def _causes(material: Material) -> list[tuple[str, list[Incident]]]:
-    """Pages and tickets of the week by cause, with its family, in order of their first start.
-
-    One server that is slow or hangs is another cause than the next one.
-    """
-    groups: dict[tuple[object, ...], list[Incident]] = {}
-    for one in of_week(material):
-        if one.severity != "notice":
-            family = family_of(one)
-            servers = keys_of(one) if family in BY_SPEED and len(keys_of(one)) == 1 else ()
-            groups.setdefault((family, one.pool, servers), []).append(one)
-    return [(str(group[0]), own) for group, own in groups.items()]
-
-
-def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved:
-    pool, cells = episodes[0].pool, _cells_of(material, family, episodes)
+def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
+    """``usual``: cells of the pool outside all causes."""
+    pool, family, episodes, cells = cause.pool, cause.family, cause.episodes, cause.cells
     start = min(one.started_at for one in episodes)
-    touched = cells["end"].sort().to_list()
+    touched = cells["end"].unique().sort().to_list()
     first, last = (touched[0] - CELL, touched[-1]) if touched else (start, start)
-    ends = [end_of(one, material) for one in episodes]
+    ends = [_over(one, material, cause.drift) for one in episodes]
     end = None if None in ends else max(one for one in ends if one is not None)
     changed, waited = _verifications(material, episodes), total(cells, "queue_seconds_sum")
     subjects = {subject_of(one) for one in episodes}
+    meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
+    drift = None if cause.drift is None else cause.drift[1]
     if changed:
         rollout = rollouts(changed)[-1]
         done = done_text(material, changed)
-        result, compared = outcome(material, rollout), compared_text(rollout)
+        result, compared = outcome_text(rollout, share_of(material, pool)), compared_text(rollout)
+        if over := over_text(material, cause.drift):
+            result = f"{result}; {over}"
     else:
-        again = restarts_of(material, episodes)
-        done = _done(episodes, again)
-        result, compared = result_of(material, family, episodes, again, first)
+        again = restarts_of(material, episodes, end, drift)
+        done = _done(family, episodes, again, cells)
+        result, compared = result_of(material, family, episodes, again, first, cause.drift)
+    is_elsewhere = cells.is_empty() and not cause.touched.is_empty()
     return Moved(
         subject=subjects.pop() if len(subjects) == 1 else clean(pool),
         pool=pool,
         family=family,
-        what=_what(material, family, episodes, cells),
+        what=_what(cause),
         start=start,
         end=end,
+        drift=drift,
         counted_from=first,
         counted_to=last,
-        missed=missed(material, cells),
+        counted_hours=len(touched) * CELL / timedelta(hours=1),
+        missed=_ELSEWHERE if is_elsewhere else missed(material, cells),
         unanswered=unanswered(cells),
-        given_up=total(cells, "given_up_requests"),
+        given_up=given_up(cells, usual),
         gpu_hours_lost=gpu_hours_lost(material, cells),
         waited_hours=None if waited is None else waited / HOUR_SECONDS,
-        in_target=in_target(material, between(of_pool(material, pool), first, last)),
+        in_target=in_target(material, meanwhile),
         done=done,
         result=result,
+        decided_by=next((v.incident_id for v in reversed(changed) if v.incident_id), None),
         compared=compared,
         incidents=tuple(reported(one, material) for one in episodes),
     )
 
 
-def _what(
-    material: Material, family: str, episodes: Sequence[Incident], cells: pl.DataFrame
-) -> str:
+def _over(one: Incident, material: Material, drift: tuple[str, Stretch] | None) -> datetime | None:
+    """When the trouble of an incident was over; of a ticket to re-tune, which looks at whole days,
+    the lengths say it, and of a hang its last minute without a token.
+    """
+    over = over_at(one, material)
+    if over is not None and family_of(one) == "stuck":
+        return min(over, max(one.last_true_at, one.started_at))
+    if over is None or drift is None or family_of(one) != RETUNE:
+        return over
+    return max(one.started_at, min(over, drift[1].end))
+
+
+def _what(cause: Cause) -> str:
     """What moved, in a few words: ``prompts ×2.3``, ``19 % slower``, ``token budget full``."""
-    stuck = float(cells["stuck_seconds"].sum())
-    if family == "stuck" and stuck:
-        return f"no token for {duration(stuck)}"
-    if family == "traffic" and len(cells):
-        ends = cells["end"].sort()
-        drift = drift_text(material, episodes[0].pool, ends[0] - CELL, ends[-1])
-        if drift := drift or page_lengths(episodes):
-            return drift
-    return problem(family, episodes)
+    stuck = float(cause.cells["stuck_seconds"].sum())
+    if cause.family == "stuck" and stuck:
+        return f"no token for {duration(stuck + STUCK_SECONDS * hangs(cause.cells))}"
+    if cause.family == _TRAFFIC:
+        if cause.drift is not None:
+            return cause.drift[0]
+        if (lengths := page_lengths(cause.episodes)) is not None:
+            return lengths
+    return problem(family_of(cause.episodes[0]), cause.episodes)
 
 
-def _cells_of(material: Material, family: str, episodes: Sequence[Incident]) -> pl.DataFrame:
+def _cells_of(
+    material: Material,
+    family: str,
+    episodes: Sequence[Incident],
+    drift: tuple[str, Stretch] | None,
+) -> pl.DataFrame:
     """The cells that incidents cover, each once.
 
     Of a slow server its own while it was slow, of one that hung also its backlog after that; of
-    anything else the pool's, while it missed its targets around it too.
+    anything else the pool's, while it missed its targets around it too, and while lengths were
+    longer.
     """
     parts = [material.cells.clear()]
+    if drift is not None and drift[1].ratio > 1:
+        parts.append(between(of_pool(material, episodes[0].pool), drift[1].start, drift[1].end))
     for one in episodes:
-        end = end_of(one, material)
+        end = _over(one, material, drift)
         # what keeps an incident open is not its cost
         stop = material.until if end is None else min(one.last_true_at, end)
         stretches: list[tuple[Sequence[TargetKey], datetime, datetime]] = [
@@ -152,7 +217,7 @@ def _cells_of(material: Material, family: str, episodes: Sequence[Incident]) -> 
             if family != "speed":
                 start, last = missing_stretch(material, mine, start, last)
             parts.append(between(mine, start, max(last, start + _MOMENT)))
-    return pl.concat(parts).unique([*KEY, "end"], maintain_order=True)
+    return pl.concat(parts).unique(_CELL_KEY, maintain_order=True)
 
 
 def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Verification]:
@@ -170,7 +235,9 @@ def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Ve
     ]
 
 
-def _done(episodes: Sequence[Incident], again: pl.DataFrame) -> str:
+def _done(
+    family: str, episodes: Sequence[Incident], again: pl.DataFrame, cells: pl.DataFrame
+) -> str:
     """Without a known change: restarts, how it ended, or who acknowledged; and what was advised."""
     if not again.is_empty():
         done = f"{restarts_text(again)}; what changed is unknown"
@@ -179,5 +246,7 @@ def _done(episodes: Sequence[Incident], again: pl.DataFrame) -> str:
     else:
         by = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
         done = f"acknowledged by {clean(by[0])}" if by else "no change found"
+        if family == "stuck" and len(cells) and not cells["restarted"].has_nulls():
+            return f"{f'{done}; ' if by else ''}it came back without a restart"
     advised = advised_text(episodes[-1])
     return f"{done}; advised: {advised}" if advised else done

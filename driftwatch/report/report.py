@@ -8,7 +8,7 @@ from typing import Literal
 from driftwatch.documents import Document
 
 Floats = tuple[float | None, ...]
-DecisionKind = Literal["retune", "page", "ticket", "question", "advice", "verification", "setting"]
+DecisionKind = Literal["page", "retune", "ticket", "advice", "verification", "question", "setting"]
 
 
 class Range(Document):
@@ -56,6 +56,15 @@ class ReportedIncident(Document):
     because: str | None
 
 
+class Stretch(Document):
+    """A stretch in which lengths were far from the usual ones: a drift."""
+
+    start: datetime
+    end: datetime
+    ratio: float  # of the two means
+    mean: float  # tokens
+
+
 class Moved(Document):
     """One cause: what moved, what it cost, what was done, whether that worked."""
 
@@ -65,17 +74,21 @@ class Moved(Document):
     what: str  # prompts ×2.3 (of the whole stretch); 19 % slower (as its page); token budget full
     start: datetime  # when the first of its incidents began
     end: datetime | None  # when the last was over; None = open
+    drift: Stretch | None  # in which lengths were far from the usual ones; None = they were not
     counted_from: datetime  # what it cost is counted in ten minutes from here
     counted_to: datetime
+    counted_hours: float  # in so many hours between them
     missed: Range  # requests over a target, and those without an answer
     gpu_hours_lost: Range  # Σ (1 - speed) · GPUs · hours
     waited_hours: float | None  # requests' wait for their first step, added up
     in_target: Range  # share of the pool's requests meanwhile
     unanswered: Range  # requests of a hang that got no answer; part of ``missed``
-    # requests that clients gave up after their first token; in ``missed`` where that was late
+    # requests that clients gave up after their first token, beyond the share that they give up
+    # outside incidents; in ``missed`` where that was late
     given_up: float | None
     done: str
     result: str
+    decided_by: str | None  # incident whose advice was followed; None = none was
     compared: str  # which minutes RESULT compares, and what they show; empty: none
     incidents: tuple[ReportedIncident, ...]  # by start
 
@@ -148,15 +161,6 @@ class Hours(Document):
     events: tuple[Event, ...]
 
 
-class Stretch(Document):
-    """A stretch in which lengths were far from the usual ones: a drift."""
-
-    start: datetime
-    end: datetime
-    ratio: float  # of the two means
-    mean: float  # tokens
-
-
 class Lengths(Document):
     """Lengths of a pool over the week."""
 
@@ -191,7 +195,7 @@ class Links(Document):
 class Report(Document):
     """A week: open decisions first. ``event`` and ``rule``: it goes the way of a page."""
 
-    schema_version: Literal[7] = 7
+    schema_version: Literal[8] = 8
     event: Literal["report"] = "report"
     rule: Literal["weekly report"] = "weekly report"
     summary: str = ""  # one line, for a phone

@@ -13,9 +13,9 @@ from driftwatch.model import Slo
 from driftwatch.numbers import duration, percent_range, plural, times
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import between, in_target, of_pool, wander
-from driftwatch.report.incidents import end_of, keys_of
+from driftwatch.report.incidents import keys_of, over_at
 from driftwatch.report.material import Material
-from driftwatch.report.report import Range
+from driftwatch.report.report import Range, Stretch
 from driftwatch.report.week import day_time
 
 _UNKNOWN = "cannot be judged"
@@ -28,13 +28,35 @@ _LEAST_CELLS = 3
 _LOAD = ("requests", "prompts")
 
 
-def restarts_of(material: Material, incidents: Sequence[Incident]) -> pl.DataFrame:
-    """The cells in which their servers restarted, by time."""
+def restarts_of(
+    material: Material,
+    incidents: Sequence[Incident],
+    end: datetime | None,
+    drift: Stretch | None,
+) -> pl.DataFrame:
+    """The cells in which their servers restarted, by time; ``end``: of the last one, None = open.
+
+    A restart after lengths are as usual again mends nothing.
+    """
     keys = tuple({key: None for one in incidents for key in keys_of(one)})
-    ends = [end_of(one, material) or material.until for one in incidents]
     mine = of_pool(material, incidents[0].pool, keys)
-    after = between(mine, min(one.started_at for one in incidents), max(ends) + _LATER)
+    last = (end or material.until) + _LATER
+    if drift is not None and is_over(material, drift):
+        last = min(last, drift.end)
+    after = between(mine, min(one.started_at for one in incidents), last)
     return after.filter(pl.col("restarted").fill_null(value=False)).sort("end")
+
+
+def is_over(material: Material, drift: Stretch) -> bool:
+    """Whether lengths were as usual again before the week's end."""
+    return drift.end < material.until - _LATER
+
+
+def over_text(material: Material, drift: tuple[str, Stretch] | None) -> str:
+    """``prompts back to normal Sat 10:00``; empty where they are not."""
+    if drift is None or not is_over(material, drift[1]):
+        return ""
+    return f"{drift[0].split()[0]} back to normal {day_time(drift[1].end)}"
 
 
 def restarts_text(again: pl.DataFrame) -> str:
@@ -49,19 +71,25 @@ def result_of(
     incidents: Sequence[Incident],
     again: pl.DataFrame,
     first: datetime,
+    drift: tuple[str, Stretch] | None,
 ) -> tuple[str, str]:
     """RESULT, and which minutes it compares: (``worked: 10 → 99 % in target``, ``4 servers …``).
 
     Without a restart how long it lasted. ``again``: from :func:`restarts_of`; ``first``: the first
     missed request.
     """
-    still = [one.started_at for one in incidents if end_of(one, material) is None]
+    over = over_text(material, drift)
+    still = [one.started_at for one in incidents if over_at(one, material) is None]
     is_open = f"open {duration((material.until - min(still)).total_seconds())}" if still else ""
     if not again.is_empty():
         judged, compared = _judged(material, family, incidents, again, first)
-        return f"{judged}; {is_open}" if is_open else judged, compared
+        return "; ".join(filter(None, (judged, over, is_open))), compared
     if is_open:
-        return is_open, ""
+        return "; ".join(filter(None, (is_open, over))), ""
+    if over:
+        return f"over by itself: {over}", ""
+    if family == "stuck":
+        return "over", ""
     covered, last = timedelta(0), material.since - _AFTER
     for one in incidents:  # what overlaps counts once
         end = material.until if one.resolved_at is None else min(one.last_true_at, one.resolved_at)

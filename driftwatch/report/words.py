@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 
 from driftwatch.notify.layout import wrap
+from driftwatch.notify.rollout import ASKED, effect_name
 from driftwatch.numbers import (
     clean,
-    duration,
     figure,
     is_as_before,
     percent,
@@ -21,7 +21,6 @@ from driftwatch.numbers import (
 )
 from driftwatch.report.blind import blind_texts
 from driftwatch.report.blind import not_judged_text as not_judged_text
-from driftwatch.report.changes import ASKED, effect_name
 from driftwatch.report.moved import BY_SPEED
 from driftwatch.report.report import (
     Lengths,
@@ -39,7 +38,7 @@ from driftwatch.verify.figures import IN_TARGET
 MOVED = "MOVED"  # the label of the table of what moved
 HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
 # so many decisions and causes stand on the top screen; the rest stands below it
-MOST_DECISIONS, MOST_MOVED = 5, 8
+MOST_DECISIONS, MOST_MOVED = 3, 8
 _MOST_NAMED = 3  # servers on the top screen; more are counted
 # a week whose data begins later than that is only a part
 _WHOLE_WITHIN = timedelta(hours=1)
@@ -47,8 +46,8 @@ _FEW_FORECASTS = 5  # of fewer the median is printed with their number
 _NEARLY_ALL = 0.995
 _MANY = 0.01  # of the requests missed
 _ALIKE = 0.005  # shares so close together are one
-# the terminal's 80 columns: labels in nine, the table in four
-WIDTH, _LABEL = 80, 9
+# the terminal's columns: labels in nine, the table in four, here for the narrowest
+NARROW, WIDE, _LABEL = 80, 100, 9
 _COLUMNS = (18, 19, 24, 19)
 _SHARE = "\N{NO-BREAK SPACE}%"  # a figure and its sign stay on one line
 
@@ -65,6 +64,15 @@ def stretch_text(start: datetime, end: datetime | None) -> str:
     if start.date() == end.date():
         return f"{day_time(start)}–{end:%H:%M} UTC"
     return f"{day_time(start)} – {day_time(end)} UTC"
+
+
+def when_text(row: Moved) -> str:
+    """When a cause was there: its incidents, and as long as lengths were far from the usual."""
+    start, end, drift = row.start, row.end, row.drift
+    if drift is not None:
+        start = drift.start if abs(drift.start - start) < _WHOLE_WITHIN else min(start, drift.start)
+        end = None if end is None else max(end, drift.end)
+    return stretch_text(start, end).removesuffix(" UTC")
 
 
 def compact(value: float) -> str:
@@ -146,7 +154,7 @@ def unanswered_text(row: Moved, before: str = "") -> str:
 def moved_cells(report: Report) -> list[tuple[str, str, str, str]]:
     """The rows of the table of what moved."""
     return [
-        (f"{row.subject}: {row.what}", cost_text(row), row.done, row.result)
+        (f"{_row_name(row)}, {when_text(row)}", cost_text(row), row.done, row.result)
         for row in report.moved[:MOST_MOVED]
     ]
 
@@ -163,22 +171,47 @@ def head(report: Report) -> list[str]:
 
 def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     """Label and lines of the top screen, in order; of the table only what does not stand in it."""
-    decided = [f"{one.subject}: {one.what}" for one in report.for_you[:MOST_DECISIONS]]
+    several = report.for_you[:MOST_DECISIONS]
+    numbers = [f"{at}. " for at in range(1, len(several) + 1)] if len(several) > 1 else [""]
+    decided = [f"{n}{one.subject}: {one.what}" for n, one in zip(numbers, several, strict=False)]
     more = len(report.for_you) - len(decided)
-    yield "FOR YOU", [*decided, *([f"{more} more below"] if more else [])] or ["nothing"]
+    yield "FOR YOU", [*decided, *([f"{more} more: --html"] if more else [])] or ["nothing"]
     more = len(report.moved) - MOST_MOVED
-    rest = [f"{more} more below"] if more > 0 else []
+    rest = [f"{more} more: --html"] if more > 0 else []
     yield MOVED, rest if report.moved else [f"nothing{_quiet_text(report)}"]
-    last = [row.incidents[-1] for row in report.moved[:_MOST_NAMED]]
-    if last:
-        yield (
-            "DETAILS",
-            [f"driftwatch explain {one.id[:8]} --at {minute(one.paged_at)}" for one in last],
-        )
+    if missed := total_text(report):
+        yield "MISSED", [missed]
+    if shown := report.moved[:_MOST_NAMED]:
+        yield "DETAILS", [f"{_details(row)}  # {row.what}" for row in shown]
     yield "PAGES", [pages_text(report.pages)]
     if report.advice.advised:
         yield "ADVICE", [advice_text(report.advice)]
-    yield "BLIND", blind_texts(report.blind)
+    yield "BLIND", blind_texts(report.blind, report.servers)
+
+
+def _row_name(row: Moved) -> str:
+    return f"{row.subject}, {row.what}"
+
+
+def _details(row: Moved) -> str:
+    """The command that shows the page that the row is about: the one whose advice was followed,
+    else its last one.
+    """
+    pages = [one for one in row.incidents if one.severity == "page"] or row.incidents
+    one = next((one for one in row.incidents if one.id == row.decided_by), pages[-1])
+    return f"driftwatch explain {one.id[:8]} --at {minute(one.paged_at)}"
+
+
+def total_text(report: Report) -> str:
+    """``1.12M–1.75M of 14.6M requests in the week (7.7–12 %)``; empty where nobody knows."""
+    known = [pool for pool in report.pools if pool.missed.low is not None and pool.requests]
+    if not report.moved or not known:
+        return ""
+    low, high = (sum(getattr(pool.missed, end) for pool in known) for end in ("low", "high"))
+    requests = sum(pool.requests or 0.0 for pool in known)
+    span = "–".join(dict.fromkeys((compact(low), compact(high))))
+    share = percent_range(min(1.0, low / requests), min(1.0, high / requests))
+    return f"{span} of {compact(requests)} requests in the week ({share}), each counted once"
 
 
 def _quiet_text(report: Report) -> str:
@@ -259,10 +292,11 @@ def message_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 def cause_text(row: Moved) -> str:
     """When it was, what it cost in full, and what RESULT compares, in sentences."""
-    lasted = "" if row.end is None else f" ({duration((row.end - row.start).total_seconds())})"
-    parts = [f"{stretch_text(row.start, row.end)}{lasted}"]
+    parts = [f"{when_text(row)} UTC"]
     if row.in_target.low is not None:
         counted = stretch_text(row.counted_from, row.counted_to)
+        if (row.counted_to - row.counted_from) / _WHOLE_WITHIN > row.counted_hours + 0.01:
+            counted = f"in {hours_text(row.counted_hours)} h between {counted}"
         parts.append(
             f"{missed_text(row.missed)}, counted {counted}; {share_text(row.in_target)} of the "
             "pool's requests in target meanwhile"
@@ -309,35 +343,39 @@ def lengths_text(lengths: Lengths) -> str:
     return text
 
 
-def top_screen(report: Report, *, piped: bool = False) -> list[str]:
-    """The lines of the top screen; ``piped``: tabs between cells, and nothing wrapped."""
+def top_screen(report: Report, width: int = NARROW, *, piped: bool = False) -> list[str]:
+    """The lines of the top screen.
+
+    ``width``: of the terminal; ``piped``: tabs between cells, and nothing wrapped.
+    """
+    width = min(WIDE, max(NARROW, width))
     lines = head(report)
     for label, texts in sections(report):
         if label == MOVED and report.moved:
             rows = [HEADER, *moved_cells(report)]
-            lines += ["\t".join(row) for row in rows] if piped else _table(rows)
+            lines += ["\t".join(row) for row in rows] if piped else _table(rows, width)
             lines += texts
         elif piped:
             lines += [f"{label}\t{text}" for text in texts]
         else:
             for number, text in enumerate(texts):
                 first = label if number == 0 else ""
-                lines += wrap(f"{first:<{_LABEL}}{text}", WIDTH, " " * _LABEL)
+                lines += wrap(f"{first:<{_LABEL}}{text}", width, " " * _LABEL)
     return lines
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+def _table(rows: Sequence[Sequence[str]], whole: int) -> list[str]:
     """Rows in columns; a cell that is too long goes on below itself, and nothing is cut."""
-    lines = []
+    lines, columns = [], [width * whole // NARROW for width in _COLUMNS]
     for row in rows:
         cells = [
             textwrap.wrap(
-                text.replace(" %", _SHARE), width - (at < len(_COLUMNS) - 1), break_on_hyphens=False
+                text.replace(" %", _SHARE), width - (at < len(columns) - 1), break_on_hyphens=False
             )
             or [""]
-            for at, (text, width) in enumerate(zip(row, _COLUMNS, strict=True))
+            for at, (text, width) in enumerate(zip(row, columns, strict=True))
         ]
         for parts in zip_longest(*cells, fillvalue=""):
-            line = "".join(part.ljust(width) for part, width in zip(parts, _COLUMNS, strict=True))
+            line = "".join(part.ljust(width) for part, width in zip(parts, columns, strict=True))
             lines.append(line.rstrip().replace(_SHARE, " %"))
     return lines

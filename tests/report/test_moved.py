@@ -122,7 +122,7 @@ def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
         "stuck": _hang().id,
         "traffic": waits.id,
     }
-    assert by_family["stuck"].what == "no token for 60 min"
+    assert by_family["stuck"].what == "no token for 62 min"
     assert by_family["stuck"].done == "no change found"
 
 
