@@ -20,7 +20,6 @@ from driftwatch.collect.gpus import (
     BLANK_FROM,
     GPU_FIELDS,
     GPU_SCHEMA,
-    SHARE_OVER,
     TIME,
     GpuField,
     empty_gpus,
@@ -302,8 +301,7 @@ def _why(field: GpuField, unread: str | None) -> pl.Expr:
     absent = f"{' or '.join(field.dcgm_names)} not exported"
     absent += f": {field.absent}" if field.absent else ""
     is_blank = raw.is_in(_BLANKS) | (raw.is_finite() & (raw >= BLANK_FROM))
-    most = field.most + (SHARE_OVER if field.is_share else 0.0)
-    is_odd = ~raw.is_finite() | (raw < 0) | (_value(field) > most)
+    is_odd = ~raw.is_finite() | (raw < 0) | (_value(field) > field.most)
     odd = pl.when(is_odd & ~is_blank).then(raw)
     return (
         pl.when(raw.is_null())

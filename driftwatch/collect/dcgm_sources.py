@@ -66,8 +66,7 @@ class DcgmPrometheusSource:
     """GPU readings of a fleet as a Prometheus-compatible API knows them, as they were scraped.
 
     ``selector``: label → value that the exporters' series carry; empty: every ``DCGM_`` series;
-    ``budget_seconds``: for all queries of one ``collect``; ``settle_seconds``: how old a scrape
-    must be to be there for sure; ``name``: how problems call this source.
+    ``budget_seconds``: for all queries of one ``collect``; ``name``: how problems call this source.
     Raises UsageError: a label that cannot be matched.
     """
 
@@ -77,11 +76,10 @@ class DcgmPrometheusSource:
         *,
         selector: Mapping[str, str] | None = None,
         budget_seconds: float = 60.0,
-        settle_seconds: float = 15.0,
         name: str | None = None,
     ) -> None:
         self.name = name or f"dcgm at prometheus {asker.host}"
-        self.settle_seconds = settle_seconds
+        self.settle_seconds = 15.0
         self._asker = asker
         self._budget_seconds = budget_seconds
         matching = matchers(selector or {})

@@ -24,8 +24,8 @@ class GpuField:
     factor: float  # base units per unit of dcgm-exporter (MHz → 1e6 hertz)
     meaning: str  # one line
     absent: str = ""  # why dcgm-exporter may not export it
-    # more than this cannot be, in the base unit; a share may be over it by SHARE_OVER
-    most: float = 1.0
+    # more than this cannot be, in the base unit: of a share what rounding adds
+    most: float = 1.01
     why_most: str = "above 100 %"  # what is wrong with more, for reasons
 
     @property
@@ -35,8 +35,6 @@ class GpuField:
 
 
 _MIB = 2.0**20
-# A share of a whole can be over it by what rounding adds, not by more; it is 1 then.
-SHARE_OVER = 0.01
 
 # Source: dcgm-exporter's etc/default-counters.csv and NVIDIA's DCGM field identifiers; NVML's
 # reference (nvml.h). Units of DCGM: MHz, W, MiB, percent (DEV_*), 0–1 (PROF_*).
@@ -68,14 +66,7 @@ GPU_FIELDS: tuple[GpuField, ...] = (
 )
 # fmt: on
 # what NVML reads of a whole GPU
-NVML_COLUMNS = (
-    "utilization_ratio",
-    "sm_clock_hertz",
-    "power_watts",
-    "framebuffer_used_bytes",
-    "clock_event_reasons",
-)
-GPU_FIELD_BY_COLUMN: Mapping[str, GpuField] = {field.column: field for field in GPU_FIELDS}
+NVML_FIELDS = tuple(f for f in GPU_FIELDS if f.column not in ("engine_active_ratio", "xid_code"))
 
 # dcgm-exporter writes this and above for a field that the GPU does not support (dcgm_fields.h,
 # DCGM_INT64_BLANK 0x7ffffffffffffff0 and its neighbours, as a float).

@@ -19,10 +19,9 @@ import pynvml
 from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.gpus import (
     BLANK_FROM,
-    GPU_FIELD_BY_COLUMN,
     GPU_FIELDS,
-    NVML_COLUMNS,
-    SHARE_OVER,
+    NVML_FIELDS,
+    GpuField,
     gpu_frame,
 )
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
@@ -45,7 +44,7 @@ _WHAT_TO_DO: Final[Mapping[int, str]] = {
 _NOT_READ: Final = {
     field.column: "n/a: not read by NVML; dcgm-exporter tells it"
     for field in GPU_FIELDS
-    if field.column not in NVML_COLUMNS
+    if field not in NVML_FIELDS
 }
 
 
@@ -153,7 +152,7 @@ class NvmlSource:
                 pynvml.nvmlShutdown()
         listed = {row["uuid"] for row in rows if "uuid" in row}
         unlisted = "n/a: NVML does not list this GPU any more"
-        reasons = json.dumps(_NOT_READ | dict.fromkeys(NVML_COLUMNS, unlisted))
+        reasons = json.dumps(_NOT_READ | dict.fromkeys(_READ, unlisted))
         gone = (known for uuid, known in sorted(self._seen.items()) if uuid not in listed)
         return [*rows, *(known | {"time": now, "reasons": reasons} for known in gone)], problems
 
@@ -166,7 +165,7 @@ class NvmlSource:
         except Unread as why:
             if why.code == pynvml.NVML_ERROR_NO_PERMISSION and index not in self._names:
                 return "no permission for this GPU: it is left out"
-            whys = dict.fromkeys(NVML_COLUMNS, why)
+            whys = dict.fromkeys(_READ, why)
         else:
             with suppress(pynvml.NVMLError):  # most GPUs have no MIG
                 if pynvml.nvmlDeviceGetMigMode(handle)[0] == 1:
@@ -174,11 +173,12 @@ class NvmlSource:
             with suppress(pynvml.NVMLError):  # a lost GPU keeps what it was
                 uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
                 self._names[index] = {"uuid": str(uuid), "gpu_model": str(model)}
-            for column in NVML_COLUMNS:
+            for field in NVML_FIELDS:
                 try:
-                    values[column] = _checked(column, _called(partial(_READ[column], handle)))
+                    read = _called(partial(_READ[field.column], handle))
+                    values[field.column] = _checked(field, read)
                 except Unread as why:
-                    whys[column] = why
+                    whys[field.column] = why
         names = self._names.get(index, {})
         known: dict[str, Any] = {
             "origin": "NVML",
@@ -214,18 +214,13 @@ def _called(call: Callable[[], T]) -> T:
         raise Unread(f"{type(error).__name__}: {error}") from error
 
 
-def _checked(column: str, value: float) -> float:
+def _checked(field: GpuField, value: float) -> float:
     """The value. Raises Unread: it is a blank of the driver, or more than can be."""
-    field = GPU_FIELD_BY_COLUMN[column]
     if not math.isfinite(value) or value >= BLANK_FROM:
         raise Unread(f"{value:g} is no value")
-    if field.is_share:
-        if not 0 <= value <= 1 + SHARE_OVER:
-            raise Unread(f"{100 * value:.12g} % is no share")
-        return min(value, 1.0)
     if value > field.most:
-        raise Unread(f"{value:.12g} is {field.why_most}")
-    return value
+        raise Unread(f"{value / field.factor:.12g} is {field.why_most}")
+    return min(value, 1.0) if field.is_share else value
 
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -238,14 +233,10 @@ def own_hosts(urls: Iterable[str] = (), *, hostname: str | None = None) -> froze
     come back as well. A name is looked up, which takes what the resolver takes.
     """
     name = hostname or socket.gethostname()
-    hosts = {*_LOOPBACK, *filter(_is_ours, _looked_up(name))}
-    for word in (name, name.partition(".")[0]):
-        hosts |= {word, word.lower()}
-    for host in {host_of(url) for url in urls} - hosts - {""}:
-        found = _looked_up(host)
-        if found and all(map(_is_ours, found)):
-            hosts.add(host)
-    return frozenset(hosts)
+    words = {word for one in (name, name.partition(".")[0]) for word in (one, one.lower())}
+    asked = {host: _looked_up(host) for host in {host_of(url) for url in urls} - words - {""}}
+    others = {host for host, found in asked.items() if found and all(map(_is_ours, found))}
+    return frozenset({*_LOOPBACK, *words, *others, *filter(_is_ours, _looked_up(name))})
 
 
 def host_of(url: str) -> str:

@@ -18,6 +18,7 @@ MAX_LINE_QUOTES = 512
 MAX_PAGE_BYTES = 10 * 2**20
 MAX_PAGE_LINES = 100_000
 
+_MAX_REMEMBERED = 16 * 2**20  # bytes of texts of series; beyond it all are forgotten
 _NAMED_LINES = 10  # broken lines named per page; the others are counted
 
 T = TypeVar("T")
@@ -95,17 +96,13 @@ class PageText(Generic[T]):
     """Reads the text of pages; remembers what their series are from page to page.
 
     ``read_series``: labels with ``__name__`` → what stands for that series in the samples;
-    ``max_entries``, ``max_bytes``: of the texts that are remembered; beyond it all are forgotten.
+    ``max_entries``: texts that are remembered; beyond it all are forgotten.
     """
 
     def __init__(
-        self,
-        read_series: Callable[[Mapping[str, str]], T],
-        max_entries: int = 100_000,
-        max_bytes: int = 16 * 2**20,
+        self, read_series: Callable[[Mapping[str, str]], T], max_entries: int = 100_000
     ) -> None:
-        self._read_series = read_series
-        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._read_series, self._max_entries = read_series, max_entries
         self.forget()
 
     def forget(self) -> None:
@@ -141,7 +138,7 @@ class PageText(Generic[T]):
         return _why_unused(body, lines, bool(found.series), found.doubts) or found
 
     def _remember(self, text: bytes, series: T) -> None:
-        if len(self._series) >= self._max_entries or self._bytes + len(text) > self._max_bytes:
+        if len(self._series) >= self._max_entries or self._bytes + len(text) > _MAX_REMEMBERED:
             self.forget()
         self._series[text] = series
         self._bytes += len(text)

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.foreign import fix_of
-from driftwatch.collect.gpus import GPU_FIELDS, NVML_COLUMNS, GpuField
+from driftwatch.collect.gpus import GPU_FIELDS, NVML_FIELDS, GpuField
 from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
 from driftwatch.doctor.checks import Check, Status, TargetCheck
 from driftwatch.doctor.rules import Cost, Costs
@@ -242,9 +242,7 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
     newest = gpus.filter(pl.col("time") == pl.col("time").max().over("exporter"))
     for (origin,), rows in sorted(newest.group_by("origin"), key=lambda group: str(group[0])):
         unread: dict[str, list[tuple[GpuField, int]]] = {}
-        for field in GPU_FIELDS:
-            if origin == "NVML" and field.column not in NVML_COLUMNS:
-                continue
+        for field in NVML_FIELDS if origin == "NVML" else GPU_FIELDS:
             missing = rows.filter(pl.col(field.column).is_null())
             if missing.is_empty():
                 continue

@@ -9,7 +9,7 @@ import pytest
 from nvml_cases import GIB, NOW, StandIn, collect, rows, why
 
 from driftwatch.collect import nvml as nvml_source
-from driftwatch.collect.gpus import GPU_FIELDS, GPU_SCHEMA, NVML_COLUMNS
+from driftwatch.collect.gpus import GPU_FIELDS, GPU_SCHEMA, NVML_FIELDS
 from driftwatch.collect.nvml import NvmlSource
 
 
@@ -57,7 +57,7 @@ def test_an_error_is_a_reason_on_its_field_and_nothing_else(
     assert why(told["GPU-0"], "framebuffer_used_bytes") == "n/a: NVML error 77"
     assert why(told["GPU-0"], "clock_event_reasons") == "n/a: 1.8e+19 is no value"
     assert (told["GPU-0"]["sm_clock_hertz"], told["GPU-0"]["lost"]) == (1.98e9, False)
-    assert why(told["GPU-1"], "utilization_ratio") == "n/a: 4294967295 % is no share"
+    assert why(told["GPU-1"], "utilization_ratio") == "n/a: 4294967295 is above 100 %"
     assert told["GPU-1"]["power_watts"] == 402.5
 
 
@@ -84,7 +84,7 @@ def test_a_lost_gpu_keeps_its_name_and_the_others_are_read(
     stand_in.errors = {("*", 0): 15}
     told = rows(collect(source))
     assert told["GPU-0"]["lost"] is True
-    assert {why(told["GPU-0"], column) for column in NVML_COLUMNS} == {"n/a: GpuIsLost"}
+    assert {why(told["GPU-0"], one.column) for one in NVML_FIELDS} == {"n/a: GpuIsLost"}
     assert (told["GPU-1"]["lost"], told["GPU-1"]["power_watts"]) == (False, 402.5)
     stand_in.errors = {}
     assert rows(collect(source))["GPU-0"]["lost"] is False
