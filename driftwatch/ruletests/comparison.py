@@ -43,9 +43,11 @@ def compared(
     differences = [*_alerts(one, firing, pending)]
     if not differences:
         if one.alerts is not None or one.alerts_include:
-            confirmed.fired |= {rule for rule in firing if _is_named(firing[rule], one)}
+            fired = {rule for rule in firing if _is_named(firing[rule], one)}
+            confirmed.reached["rules that fire"] |= fired
         if one.alerts is not None:
-            confirmed.quiet |= timeline.false_rules(subject, at) - firing.keys()
+            quiet = timeline.false_rules(subject, at) - firing.keys()
+            confirmed.reached["rules that do not fire"] |= quiet
     if one.leaf is not None or one.path or one.missing is not None:
         differences += _walked(one, subject, at, timeline, confirmed)
     if one.line_1 is not None:

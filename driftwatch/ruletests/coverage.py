@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from driftwatch.diagnose.tree import Tree
@@ -18,26 +18,23 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class Coverage:
     """What expectations that hold confirmed, of one test or of all tests of one rule set."""
 
-    fired: set[str] = field(default_factory=set)  # rule ids
-    # rule ids whose condition was false; of all tests in a test in which the rule fires too
-    quiet: set[str] = field(default_factory=set)
-    leaves: set[str] = field(default_factory=set)  # tree: leaf
-    edges: set[str] = field(default_factory=set)  # tree: node, yes or no
+    # kind → rule ids, or texts as "tree: leaf" and "tree: node, yes"; a rule whose condition was
+    # false counts of all tests in a test in which it fires too
+    reached: dict[Kind, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
 
     def add(self, test: Coverage) -> None:
         """Add what one test confirmed; what was false where the test shows that it would notice."""
-        self.fired |= test.fired
-        self.quiet |= test.quiet & test.fired
-        self.leaves |= test.leaves
-        self.edges |= test.edges
+        for kind, names in test.reached.items():
+            is_quiet = kind == "rules that do not fire"
+            self.reached[kind] |= names & test.reached["rules that fire"] if is_quiet else names
 
     def add_walk(self, book: Rulebook, tree: str, leaf: str, answers: Mapping[str, str]) -> None:
         """Add a walk that was confirmed by its leaf; ``answers``: node → answer."""
-        self.leaves.add(_leaf(book, book.trees[tree], leaf))
+        self.reached["leaves"].add(_leaf(book, book.trees[tree], leaf))
         for node, answer in answers.items():
             if answer != "unknown":
                 way = "yes" if answer == "yes" else "no"
-                self.edges.add(_edge(book, book.trees[tree], node, way))
+                self.reached["edges"].add(_edge(book, book.trees[tree], node, way))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class Table:
     """One kind of thing that tests reach."""
 
     kind: Kind
-    is_shipped: bool  # it is of the shipped rules and trees
+    shipped: bool  # it is of the shipped rules and trees
     total: int
     missing: tuple[str, ...]  # that no test reaches
 
@@ -61,8 +58,7 @@ class Table:
 
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
-        counts = {"kind": self.kind, "shipped": self.is_shipped, "total": self.total}
-        return {**counts, "tested": self.tested, "missing": list(self.missing)}
+        return {**asdict(self), "tested": self.tested}
 
 
 def tables_of(tested: Iterable[tuple[Rulebook, bool, Coverage]]) -> Iterator[Table]:
@@ -76,14 +72,9 @@ def tables_of(tested: Iterable[tuple[Rulebook, bool, Coverage]]) -> Iterator[Tab
         for kind in KINDS if sets else ():
             # each once, in order
             names = dict.fromkeys(n for book, _ in sets for n in _names(book, kind, of_shipped))
-            reached = {name for _, done in sets for name in _reached(done, kind)}
+            reached = {name for _, done in sets for name in done.reached[kind]}
             missing = tuple(name for name in names if name not in reached)
             yield Table(kind, of_shipped, len(names), missing)
-
-
-def _reached(done: Coverage, kind: Kind) -> set[str]:
-    sets = (done.fired, done.quiet, done.leaves, done.edges)
-    return dict(zip(KINDS, sets, strict=True))[kind]
 
 
 def _names(book: Rulebook, kind: Kind, of_shipped: bool) -> Iterator[str]:

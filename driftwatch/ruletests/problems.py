@@ -115,4 +115,4 @@ def _note_leaf_and_path(one: Expectation, trees: Collection[Tree], here: Places)
     for node in one.path:
         if node not in nodes:
             message = f"there is no node {node}{where}"
-            here.add(("path", node), "unknown-node", message, near(node, nodes), of_key=True)
+            here.add(("path", node, "[key]"), "unknown-node", message, near(node, nodes))

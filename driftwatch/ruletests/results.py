@@ -135,7 +135,7 @@ def coverage_lines(tables: Sequence[Table]) -> Iterator[str]:
     """What no test confirms, a sentence a kind; that there is nothing of that."""
     for table in tables:
         if table.missing:
-            whose = "shipped " if table.is_shipped else ""
+            whose = "shipped " if table.shipped else ""
             names = "; ".join(table.missing[:MOST_NAMES])
             more = len(table.missing) - MOST_NAMES
             rest = f"; and {more} more (--json has all)" if more > 0 else ""
@@ -147,7 +147,7 @@ def coverage_lines(tables: Sequence[Table]) -> Iterator[str]:
 
 def coverage_rows(tables: Sequence[Table]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a table: how much is tested of yours and of the shipped."""
-    owners = dict.fromkeys("shipped" if table.is_shipped else "yours" for table in tables)
+    owners = dict.fromkeys("shipped" if table.shipped else "yours" for table in tables)
     rows: dict[str, list[str]] = {}
     for table in tables:
         count = f"{table.tested} of {table.total}" if table.total else "none"

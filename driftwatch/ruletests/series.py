@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -19,7 +20,7 @@ from driftwatch.ruletests.cases import INHERITS, RuleTest, RuleTestFile
 from driftwatch.ruletests.notation import NotationError, Value, holds_throughout, values_of
 from driftwatch.signals.rows import SERVING_SCHEMA
 from driftwatch.yaml_models import Location, near, node_at, place_of
-from driftwatch.yaml_positions import Entries, Node, Place, Scalar, YamlFile, read_yaml
+from driftwatch.yaml_positions import Entries, Node, Place, Scalar, YamlFile, plain, read_yaml
 
 # A Monday; the row at `at: 0m` ends then.
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -35,9 +36,9 @@ class Places:
     root: Entries
     begin: Location = ()
 
-    def at(self, *location: str | int, of_key: bool = False) -> Place:
-        """The place of a value or its key; else of the nearest thing above it."""
-        return place_of(self.root, (*self.begin, *location), to_key=of_key)
+    def at(self, *location: str | int) -> Place:
+        """The place of a value, of its key before "[key]"; else of the nearest thing above it."""
+        return place_of(self.root, (*self.begin, *location))
 
     def node(self, *location: str | int) -> Node | None:
         """What stands there; None where nothing does."""
@@ -50,11 +51,10 @@ class Places:
         message: str,
         help_text: str | None = None,
         *,
-        of_key: bool = False,
         span: tuple[int, int] | None = None,
     ) -> None:
         """Note a problem; ``span``: where in the text it starts (from 0), and how long it is."""
-        place, node = self.at(*location, of_key=of_key), self.node(*location)
+        place, node = self.at(*location), self.node(*location)
         if span is not None and isinstance(node, Scalar):
             if isinstance(node.value, str):
                 place = self.file.inside(node, 1, span[0] + 1, span[1])
@@ -117,25 +117,20 @@ def evidence_of(
     """The evidence of a test with series; what is wrong with it is noted."""
     if test.series is None:
         return None
-    base = _base(whole, test.base, of_file, of_test, ("base",), ())
-    pools = _pools(test, of_test)
-    columns: dict[str, dict[str, list[Value]]] = {target: {} for target in pools}
-    constants: dict[str, Row] = {target: dict(base) for target in pools}
+    base, pools = _base(whole, test.base, of_file, of_test), _pools(test, of_test)
+    # target → column → a value a minute, or the one of every minute
+    columns: dict[str, dict[str, Any]] = {target: dict(base) for target in pools}
     for target, series in test.series.items():
         for name in series:
             parsed = _notation(of_test, ("series", target, name), name)
-            if parsed is not None and parsed[1]:
-                constants[target][name] = parsed[0][0]
-            elif parsed is not None:
-                columns[target][name] = parsed[0]
-    lengths = [len(values) for one in columns.values() for values in one.values()]
+            if parsed is not None:
+                columns[target][name] = parsed[0][0] if parsed[1] else parsed[0]
+    lengths = [len(v) for one in columns.values() for v in one.values() if isinstance(v, list)]
     last = max((one.at or 0.0 for one in test.expect), default=0.0)
     minutes = max(lengths, default=int(last // 60) + 1)
-    for target, of_target in columns.items():
-        for values in of_target.values():
-            values += [None] * (minutes - len(values))
-        for name, value in constants[target].items():
-            of_target.setdefault(name, [value] * minutes)
+    for one in columns.values():
+        for name, v in one.items():
+            one[name] = [*v, *[None] * (minutes - len(v))] if isinstance(v, list) else [v] * minutes
     slo = Slo() if test.slo is None else Slo(**test.slo.model_dump())
     return Evidence(columns, pools, minutes, slo)
 
@@ -190,46 +185,35 @@ def _pools(test: RuleTest, places: Places) -> dict[str, str]:
     return {target: target for target in test.series or {}} | pools
 
 
-def _base(
-    whole: RuleTestFile,
-    name: str | None,
-    places: Places,
-    named_in: Places,
-    location: Location,
-    above: tuple[str, ...],
-) -> Row:
-    """The columns of a base with those of the base that it begins with."""
-    if name is None:
-        return {}
-    if name in above:
-        circle = " → ".join([*above, name])
+def _base(whole: RuleTestFile, name: str | None, of_file: Places, of_test: Places) -> Row:
+    """The columns of a base with those of the bases that it begins with."""
+    named_in, rows = of_test, dict[str, Row]()
+    location: Location = ("base",)
+    while name is not None and name in whole.bases and name not in rows:
+        rows[name] = _row(of_file, ("bases", name), whole.bases[name])
+        named_in, location = of_file, ("bases", name, INHERITS)
+        begins = whole.bases[name].get(INHERITS)
+        name = None if begins is None else str(begins)
+    if name is not None and name in rows:
+        circle = " → ".join([*rows, name])
         named_in.add(location, "circle", f"a base that begins with itself: {circle}")
-        return {}
-    if name not in whole.bases:
-        shipped = shipped_bases()
-        if name not in shipped:
-            hint = near(name, {*whole.bases, *shipped})
-            named_in.add(location, "unknown-base", f"there is no base {name}", hint)
-        return dict(shipped.get(name, {}))
-    columns = whole.bases[name]
-    inherits = columns.get(INHERITS)
-    inner = ("bases", name, INHERITS)
-    row = _base(
-        whole, None if inherits is None else str(inherits), places, places, inner, (*above, name)
-    )
+    elif name is not None and name not in shipped_bases():
+        hint = near(name, {*whole.bases, *shipped_bases()})
+        named_in.add(location, "unknown-base", f"there is no base {name}", hint)
+    return dict(ChainMap(*rows.values(), dict(shipped_bases().get(name or "", {}))))
+
+
+def _row(places: Places, begin: Location, columns: Iterable[str]) -> Row:
+    """The columns of one base, a value each."""
+    row: Row = {}
     for column in columns:
-        if column != INHERITS:
-            row |= _constant(places, ("bases", name, column), column)
+        location = (*begin, column)
+        parsed = None if column == INHERITS else _notation(places, location, column)
+        if parsed is not None and len(parsed[0]) > 1:
+            message, help_text = "a base has one value a column", "series belong in a test"
+            places.add(location, "notation", message, help_text)
+        row |= {} if parsed is None else {column: parsed[0][0]}
     return row
-
-
-def _constant(places: Places, location: Location, column: str) -> Row:
-    parsed = _notation(places, location, column)
-    if parsed is None:
-        return {}
-    if len(parsed[0]) > 1:
-        places.add(location, "notation", "a base has one value a column", "series belong in a test")
-    return {column: parsed[0][0]}
 
 
 @cache
@@ -237,14 +221,5 @@ def shipped_bases() -> Mapping[str, Row]:
     """The shipped rows by name."""
     file = read_yaml(SHIPPED_BASES)
     root = file.root if isinstance(file.root, Entries) else Entries(Place(1, 1))
-    places = Places(file, root)
-    return {
-        name: dict(_shipped_columns(places, name, node))
-        for name, (_, node) in root.entries.items()
-        if isinstance(node, Entries)
-    }
-
-
-def _shipped_columns(places: Places, name: str, node: Entries) -> Iterator[tuple[str, Value]]:
-    for column in node.entries:
-        yield from _constant(places, (name, column), column).items()
+    places, bases = Places(file, root), cast("Mapping[str, Row]", plain(root))
+    return {name: _row(places, (name,), columns) for name, columns in bases.items()}

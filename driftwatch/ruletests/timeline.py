@@ -94,8 +94,7 @@ class Timeline:
     @property
     def targets(self) -> frozenset[str]:
         """Every target's name."""
-        keys = self.rows.select("instance", "engine").unique().iter_rows()
-        return frozenset(TargetKey(*key).text for key in keys)
+        return frozenset(key.text for key in self._keys)
 
     @property
     def _keys(self) -> dict[TargetKey, Target]:
