@@ -68,23 +68,26 @@ def command(
     if resolve or send_test is not None:
         if urls or history.recordings or as_json or show_all:
             raise UsageError("--send-test goes with --config and --resolve only")
-        click.get_current_context().exit(_send_test(send_test, history, resolve=resolve))
+        if send_test is None:
+            raise UsageError("--resolve needs --send-test RECEIVER")
+        of = history.config or Path("driftwatch.yaml")
+        click.get_current_context().exit(send_test_page(send_test, of, resolve=resolve))
     import polars as pl
 
-    from driftwatch.clock import SystemClock
     from driftwatch.doctor.checkup import Inputs, checkup
     from driftwatch.doctor.sources import read_sources
     from driftwatch.service.configuration import started_with
-    from driftwatch.settings import load_settings
+    from driftwatch.settings import RecordingSource, load_settings
 
     of_config = not urls and history.is_stored
     config = history.config_file if of_config else history.config
     plan = plan_from(config, **history.serving)
     clock = SystemClock()
     configured = None if config is None else load_settings(config)
-    settings = _settings(urls, history.recordings, config, configured)
-    if hosts := hosts_with_own_gpus(urls):
-        plan, settings = _with_own_gpus(hosts, plan, settings)
+    plan = replace(plan, own_hosts=hosts_with_own_gpus(urls))
+    settings = _settings(urls, history.recordings, config, configured, nvml=bool(plan.own_hosts))
+    # a recording is judged at its own end
+    is_past = all(isinstance(source, RecordingSource) for source in settings.sources)
     progress = Progress("asking")
     reading = read_sources(settings, clock, progress)
     progress.close()
@@ -96,7 +99,7 @@ def command(
         plan,
         Inputs(
             has_baseline=history.baseline is not None,
-            now=None if _is_past(settings) else clock.now(),
+            now=None if is_past else clock.now(),
             sources=reading.sources,
             gpus=pl.concat(reading.gpus),
             places={
@@ -118,13 +121,6 @@ def command(
     click.get_current_context().exit(code if result.targets else EXIT_NO_VERDICT)
 
 
-def _is_past(settings: Settings) -> bool:
-    """Every source is a recording, which is judged at its own end."""
-    from driftwatch.settings import RecordingSource
-
-    return all(isinstance(source, RecordingSource) for source in settings.sources)
-
-
 def _paging(configured: Settings, plan: Plan) -> Iterator[Check]:
     """Whether receivers can be used, and whether pages reach one."""
     from driftwatch.doctor.paging import receiver_checks, route_checks, secret_file_checks
@@ -138,29 +134,23 @@ def _paging(configured: Settings, plan: Plan) -> Iterator[Check]:
         yield from route_checks(plan.routes_to(subscriptions), plan.enabled)
 
 
-def _send_test(receiver: str | None, history: History, *, resolve: bool) -> int:
-    """Send a test page; the exit code.
-
-    Raises UsageError: no receiver is named, or there is none of that name.
-    """
-    if receiver is None:
-        raise UsageError("--resolve needs --send-test RECEIVER")
-    return send_test_page(receiver, history.config or Path("driftwatch.yaml"), resolve=resolve)
-
-
 def _settings(
     urls: Sequence[str],
     recordings: Sequence[Path],
     config: Path | None,
     configured: Settings | None,
+    *,
+    nvml: bool,
 ) -> Settings:
     """The sources to read: those of the command line, else of the configuration.
+
+    ``nvml``: this machine's GPUs too, as ``watch`` does.
 
     Raises ConfigError: files of these sources cannot be read, all at once; those of receivers are
     checks.
     """
     from driftwatch.service.configuration import unmet
-    from driftwatch.settings import PagesSource, RecordingSource, Settings
+    from driftwatch.settings import NvmlSource, PagesSource, RecordingSource, Settings
 
     if urls and recordings:
         raise UsageError("give URLs or --recording, not both", help_text=_EXAMPLE)
@@ -171,6 +161,8 @@ def _settings(
     ]
     if urls:
         sources.append(PagesSource.model_construct(pages=tuple(urls), labels={}))
+    if nvml:
+        sources.append(NvmlSource(nvml=True))
     if sources:
         return Settings.model_validate({}).model_copy(update={"sources": tuple(sources)})
     if configured is None or config is None:
@@ -182,14 +174,6 @@ def _settings(
     if wrong := tuple(p for p in unmet(without, config) if p.severity == "error"):
         raise ConfigError(wrong)
     return configured
-
-
-def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:
-    """As ``watch`` does: with NVML."""
-    from driftwatch.settings import NvmlSource
-
-    more = (*settings.sources, NvmlSource(nvml=True))
-    return replace(plan, own_hosts=hosts), settings.model_copy(update={"sources": more})
 
 
 def _stored(history: History, now: datetime) -> tuple[dict[str, Any], Sequence[Check]]:

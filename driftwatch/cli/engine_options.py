@@ -170,7 +170,9 @@ def engine_of(flags: Mapping[str, Any], *, is_simulated: bool = True) -> EngineS
         if "max_model_len" not in given:
             given["max_model_len"] = model.max_model_len
             notes.append(f"max_model_len {model.max_model_len}: vLLM's default for {model.name}")
-    configuration = _checked(_with_defaults(given, card, notes))
+    configuration = _with_defaults(given, card, notes)
+    if problems := configuration.problems():
+        raise ImpossibleConfiguration(problems, help_text="change the flags that are named")
     if card is None or model is None:
         if measured is None:
             raise UsageError(
@@ -252,12 +254,6 @@ def _weight_bytes(model: Model, settings: Mapping[str, Any]) -> float:
             help_text=f"--quantization with one of {', '.join(QUANTIZED_BYTES)}",
         )
     return found
-
-
-def _checked(configuration: SchedulerConfiguration) -> SchedulerConfiguration:
-    if problems := configuration.problems():
-        raise ImpossibleConfiguration(problems, help_text="change the flags that are named")
-    return configuration
 
 
 def vllm_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from driftwatch.incidents.silence import Silence
     from driftwatch.store.people import IncidentStore
 
+_MOST = 1000  # incidents of a list
 NAMED_SERVERS = 5  # at one time; the others are counted
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "WHERE", "ALERT")
 _HISTORY = ("AT UTC", "EVENT", "TO", "WHAT", "STATUS")
@@ -34,14 +35,12 @@ _HISTORY = ("AT UTC", "EVENT", "TO", "WHAT", "STATUS")
 @option(
     "--since start", TIME, "Those open or resolved since then: 24h (ago), or 2026-01-31T14:05Z."
 )
-@option("--limit", click.IntRange(1, 100_000), "Most incidents that are printed.", default=1000)
 @json_option
 @history_options("db", "config")
 def command(
     incident_id: str | None,
     everything: bool,
     start: datetime | None,
-    limit: int,
     as_json: bool,
     history: History,
 ) -> None:
@@ -57,14 +56,14 @@ def command(
             _print_history(store, incident_id, now, as_json)
         return
     with incident_store(history.db, history.config_file) as store:
-        incidents = store.incidents(since=start, limit=limit + 1, pages=as_json)
+        incidents = store.incidents(since=start, limit=_MOST + 1, pages=as_json)
         if not everything and start is None:
             incidents = [incident for incident in incidents if incident.state != "resolved"]
         marks = store.marks([incident.id for incident in incidents]) if as_json else {}
         notes = _notes_of(incidents, store, now)
         notified = {id_ for id_, _ in store.notified()}
-    more = len(incidents) > limit
-    incidents = incidents[:limit]
+    more = len(incidents) > _MOST
+    incidents = incidents[:_MOST]
     if as_json:
         listed = [
             {
@@ -93,7 +92,7 @@ def command(
         words = "no incident" if every else "no open incident (--all: resolved ones too)"
         click.echo(words, err=True)
     elif more:
-        click.echo(f"the first {limit}; --limit for more", err=True)
+        click.echo(f"the first {_MOST}; --since for fewer", err=True)
 
 
 def _unheard(ids: Sequence[str]) -> str:

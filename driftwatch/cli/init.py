@@ -38,12 +38,8 @@ def command(
     urls: tuple[str, ...],
     prometheus: str | None,
     match: tuple[str, ...],
-    bearer_token_file: Path | None,
-    username: str | None,
-    password_file: Path | None,
-    tenant: str | None,
-    ca_file: Path | None,
     output: Path | None,
+    **credentials: str | Path | None,
 ) -> None:
     """Look at an API (--prometheus) or at /metrics (URL), and write a configuration.
 
@@ -63,25 +59,21 @@ def command(
         )
     if output is not None and output.exists():
         raise UsageError(f"{output} is there already", help_text="remove it, or name another")
+    given = {
+        name: str(value.absolute()) if isinstance(value, Path) else value
+        for name, value in credentials.items()
+        if value is not None
+    }
     if prometheus is None:
-        if any((match, bearer_token_file, username, password_file, tenant, ca_file)):
+        if match or given:
             raise UsageError("--match and credentials are for --prometheus")
         configuration = _of_pages(urls)
     else:
-        if (username is None) != (password_file is None):
+        basic = {name: given.pop(name) for name in ("username", "password_file") if name in given}
+        if len(basic) == 1:
             raise UsageError("give --username together with --password-file")
-        files = {
-            "bearer_token_file": bearer_token_file,
-            "ca_file": ca_file,
-            "password_file": password_file,
-        }
-        options: dict[str, Any] = {"prometheus": prometheus, "match": _labels(match)}
-        options |= {name: str(file.absolute()) for name, file in files.items() if file is not None}
-        options |= {} if tenant is None else {"tenant": tenant}
-        if username is not None:
-            secret = options.pop("password_file")
-            options["basic_auth"] = {"username": username, "password_file": secret}
-        configuration = _of_api(options)
+        options: dict[str, Any] = {"prometheus": prometheus, "match": _labels(match), **given}
+        configuration = _of_api(options | ({"basic_auth": basic} if basic else {}))
     if output is None:
         click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)

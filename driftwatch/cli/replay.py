@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -114,7 +113,13 @@ def command(
     1: parts of it could not be; 2: a file is no recording; 4: there is no usable scrape.
     """
     counts = ScrapeCounts()
-    sender = StdoutSender(json=as_json, stored=False, options=_options(history, database))
+    kept = "" if database is None else f" --db {shlex.quote(typed(database))}"
+
+    def options(page: Page) -> str:
+        at = f" --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}"
+        return kept if page.event == "resolved" else f"{at}{kept}"
+
+    sender = StdoutSender(json=as_json, stored=False, options=options)
     screen = ReplayScreen(sender, whole=whole or as_json)
     plan = with_proposals(history.plan)
     plan = replace(plan, simulations=0) if no_advice else plan
@@ -175,12 +180,3 @@ def _print_lost(lost: Unavailable, until: datetime | None, pages: int) -> None:
     click.echo(f"kept: what was replayed until then: {remains}", err=True)
     if until is not None:
         click.echo(f"help: go on with the same command and --from {utc_text(until)}", err=True)
-
-
-def _options(history: History, database: Place | None) -> Callable[[Page], str]:
-    """A page → the options with which a command looks at its minute; those that all pages share
-    are printed once, at the end.
-    """
-    kept = "" if database is None else f" --db {shlex.quote(typed(database))}"
-    at = " --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}"
-    return lambda page: (at.format(page=page) if page.event != "resolved" else "") + kept

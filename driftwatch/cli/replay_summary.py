@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.cli.printer import print_wrapped
 from driftwatch.errors import DriftwatchError, NoVerdict
+from driftwatch.model import TargetKey
 from driftwatch.numbers import duration
 
 if TYPE_CHECKING:
     import polars as pl
 
     from driftwatch.collect.schema import SourceProblem
-    from driftwatch.model import TargetKey
     from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.state import Outcome
     from driftwatch.rulebook.rules import Rule
@@ -217,41 +217,28 @@ def span_text(since: datetime, until: datetime) -> str:
     return f"{since:%Y-%m-%d %H:%M} to {last} UTC"
 
 
-@dataclass(slots=True)
-class _Proposal:
-    name: str
-    since: datetime
-    until: datetime | None = None
-    is_printed: bool = False
-
-
 class TakenProposals:
     """The proposals that were taken without a person, from the evidence rows as they come."""
 
     def __init__(self) -> None:
-        self._proposals: dict[tuple[str, str], _Proposal] = {}
+        self._spans: pl.DataFrame | None = None  # of each target
+        self._printed = set[str]()
 
     def note(self, rows: pl.DataFrame) -> None:
         """Some minutes."""
         import polars as pl
 
-        from driftwatch.model import TargetKey
-
         if rows.is_empty():
             return
+        key, start = ["instance", "engine"], pl.col("end") - timedelta(minutes=1)
         provisional = pl.col("speed_reference").cast(pl.String).str.contains(_PROVISIONAL)
-        start = pl.col("end") - timedelta(minutes=1)
-        bounds = rows.group_by("instance", "engine", maintain_order=True).agg(
-            since=start.filter(pl.col("scrapes") > 0).min(),
-            until=start.filter(provisional).min(),
+        spans = rows.select(
+            *key,
+            since=pl.when(pl.col("scrapes") > 0).then(start),
+            until=pl.when(provisional).then(start),
         )
-        for instance, engine, since, until in bounds.iter_rows():
-            key = TargetKey(instance, engine)
-            if key not in self._proposals and since is not None:
-                self._proposals[key] = _Proposal(key.text, since)
-            proposal = self._proposals.get(key)
-            if proposal is not None and proposal.until is None:
-                proposal.until = until
+        every = spans if self._spans is None else pl.concat([self._spans, spans])
+        self._spans = every.group_by(key).agg(pl.col("since", "until").min()).sort(key)
 
     def note_stored(
         self, store: Store, until: datetime, targets: Iterable[TargetKey] | None = None
@@ -264,12 +251,12 @@ class TakenProposals:
     def lines(self) -> Iterator[str]:
         """One line of those taken since the last call; none where none was."""
         texts = []
-        for _, proposal in sorted(self._proposals.items()):
-            if proposal.until is not None and not proposal.is_printed:
-                proposal.is_printed = True
-                length = duration((proposal.until - proposal.since).total_seconds())
-                span = span_text(proposal.since, proposal.until)
-                texts.append(f"{proposal.name} {span} ({length})")
+        for one in () if self._spans is None else self._spans.drop_nulls().iter_rows(named=True):
+            name = TargetKey(one["instance"], one["engine"]).text
+            if name not in self._printed:
+                self._printed.add(name)
+                length = duration((one["until"] - one["since"]).total_seconds())
+                texts.append(f"{name} {span_text(one['since'], one['until'])} ({length})")
         if texts:
             more = "" if len(texts) <= _NAMED else f" and {len(texts) - _NAMED} more"
             yield (

@@ -57,7 +57,6 @@ def command() -> None:
     "Configuration whose rules are tested, with its overrides, by the tests beside them."
 )
 @option("--run pattern", str, "Run only tests whose name matches.", metavar="REGEX")
-@flag("--verbose", "List every test with its time.")
 @json_option
 @flag("--coverage", "Print which rules, leaves and edges are tested.")
 @option(
@@ -70,7 +69,6 @@ def test_command(
     files: tuple[Path, ...],
     config: Path | None,
     pattern: str | None,
-    verbose: bool,
     as_json: bool,
     coverage: bool,
     min_coverage: float | None,
@@ -103,7 +101,7 @@ def test_command(
         print_problems(reading.problems, reading.files)
         return EXIT_USAGE
     runner = Runner(time.monotonic)
-    results = _run(_chosen(reading.tests, pattern), runner, verbose=verbose, quiet=as_json)
+    results = _run(_chosen(reading.tests, pattern), runner, quiet=as_json)
     tables = runner.tables
     if as_json:
         print_json(json_document(results, tables if coverage else None))
@@ -136,22 +134,16 @@ def _chosen(tests: Sequence[PlacedTest], pattern: str | None) -> Sequence[Placed
     return chosen
 
 
-def _run(
-    tests: Sequence[PlacedTest], runner: Runner, *, verbose: bool, quiet: bool
-) -> list[Result]:
-    """Run them; failures are printed as they come, with ``verbose`` what passes too."""
+def _run(tests: Sequence[PlacedTest], runner: Runner, *, quiet: bool) -> list[Result]:
+    """Run them; failures are printed as they come."""
     progress = Progress("testing")
     results = []
     for number, one in enumerate(tests):
         progress(number, len(tests))
         result = runner.run(one)
         results.append(result)
-        if quiet:
-            continue
-        for line in result.lines():
+        for line in () if quiet else result.lines():
             click.echo(line)
-        if verbose and result.passed:
-            click.echo(f'ok   {one.path}:{one.line} "{one.test.name}" {result.seconds:.1f} s')
     progress.close()
     return results
 

@@ -240,10 +240,8 @@ def web_command(listen: str | None, history: History) -> None:
 def _where(history: History) -> str:
     """The options of this command for others, which may be typed in another folder."""
     words = [] if history.config is None else ["-c", str(history.config.resolve())]
-    if isinstance(history.db, SqliteFile):
-        words += ["--db", str(history.db.path.resolve())]
-    elif history.db is not None:
-        words += ["--db", history.db.typed]
+    if (db := history.db) is not None:
+        words += ["--db", str(db.path.resolve()) if isinstance(db, SqliteFile) else db.typed]
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 

@@ -55,16 +55,18 @@ def test_which_are_listed(run: Run, fill: Callable[..., Path]) -> None:
     assert listed("--since", "2026-03-01T00:00Z") == "badc"
     assert listed("--since", "2026-03-01T03:56:01") == "bad"  # UTC where it does not say
     assert listed("--since", "2026-03-01T04:56:00+01:00") == "badc"
-    assert listed("--all", "--limit", "2") == "ba"
 
 
-def test_a_list_that_is_cut_or_empty_says_so(run: Run, fill: Callable[..., Path]) -> None:
+def test_a_list_that_is_cut_or_empty_says_so(
+    run: Run, fill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(incident("a", "resolved"), incident("b", "resolved"))
     assert run("incidents")[:2] == (0, "")
     assert "no open incident" in run("incidents")[2]
-    assert "--limit" in run("incidents", "--all", "--limit", "1")[2]
-    assert "--limit" not in run("incidents", "--all", "--limit", "2")[2]
-    assert json.loads(run("incidents", "--all", "--limit", "1", "--json")[1])["more"] is True
+    assert "the first" not in run("incidents", "--all")[2]
+    monkeypatch.setattr("driftwatch.cli.incidents._MOST", 1)
+    assert "the first 1; --since for fewer" in run("incidents", "--all")[2]
+    assert json.loads(run("incidents", "--all", "--json")[1])["more"] is True
 
 
 def test_a_label_cannot_break_a_row_or_drive_the_terminal(

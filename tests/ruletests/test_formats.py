@@ -93,14 +93,6 @@ def test_json(run: Run) -> None:
     }
 
 
-def test_verbose_lists_what_passes(run: Run) -> None:
-    code, text = run("--run", "no queue", "--verbose")
-    assert code == 0
-    first, last = text.splitlines()
-    assert first.startswith('ok   my-rules/tests/mine.yaml:8 "no queue" ')
-    assert last == "1 passed"
-
-
 def test_the_last_line_alone_where_all_is_as_expected(run: Run) -> None:
     assert run("--run", "no queue") == (0, "1 passed\n")
 
