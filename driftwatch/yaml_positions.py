@@ -139,19 +139,19 @@ class YamlFile:
         )
 
     def inside(self, scalar: Scalar, line: int, column: int, length: int) -> Place:
-        """The place of a (1-based) position inside a text value, whatever its YAML style; of one
-        with escapes the whole text.
+        """The place of a (1-based) position inside a text value, whatever its YAML style; behind an
+        escape the whole text.
 
         Folding changes spaces only, so the other characters before the position are counted.
         """
         raw, value = scalar.raw, scalar.value if isinstance(scalar.value, str) else scalar.raw
-        if _ESCAPES.get(raw[:1], raw) in raw[1:-1]:
-            return scalar.place
         offset = sum(len(before) + 1 for before in value.split("\n")[: line - 1]) + column - 1
         head = _HEAD.match(raw)
         ends = [match.end() for match in _INK.finditer(raw, head.end() if head else 0)]
         number = len(_INK.findall(value[:offset]))
         start_offset = ends[number] - 1 if number < len(ends) else ends[-1] if ends else 0
+        if _ESCAPES.get(raw[:1], raw) in raw[1:start_offset]:
+            return scalar.place
         before = LINE_BREAK.split(raw[:start_offset])
         start = scalar.place.column if len(before) == 1 else 1
         return Place(scalar.place.line + len(before) - 1, start + len(before[-1]), length)
