@@ -8,7 +8,7 @@ from typing import Any, Literal
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.planner import MessageAbout
 from driftwatch.model import Advice
-from driftwatch.notify.advice import setting_change
+from driftwatch.notify.advice import replicas_besides, setting_change
 from driftwatch.notify.headline import ADVICE_NOW, rendered
 from driftwatch.notify.page import Page
 
@@ -28,6 +28,7 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     one, other = _advice(before), _advice(now)
     if one == other:
         return None
+    other += "" if now is None else replicas_besides(now)
     return f"{ADVICE_NOW}{other}, before {one}{_reason(before, now)}"
 
 
@@ -100,7 +101,8 @@ def _advice(advice: Advice | None) -> str:
         return "nothing to do"
     if advice.instead:
         return advice.instead[0].split(":")[0]
-    return advice.reason.text if advice.basis is None else "no setting helps"
+    text = advice.reason.text
+    return f"{text[:1].lower()}{text[1:]}" if advice.basis is None else "no setting helps"
 
 
 def follow_up(

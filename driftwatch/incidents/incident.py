@@ -72,6 +72,7 @@ class Told(Document):
     # mean lengths and rate of requests (evidence column → value) on which its advice rests
     load: Mapping[str, float] = {}
     missed_ratio: float | None = None  # requests that missed a target, at most; None = unknown
+    given_up_ratio: float | None = None  # requests that clients gave up, at least; None = unknown
 
 
 class Message(Document):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -35,7 +36,8 @@ def imperatives(page: Page) -> list[str]:
     if page.severity == "notice":
         return [page.phrases.advice] if page.phrases.advice else []
     if advised is not None and advised.action == "change":
-        return [f"Set {setting_change(advised)}"]
+        text = f"Set {setting_change(advised)}"
+        return [f"{text}{more}", text] if (more := replicas_besides(advised)) else [text]
     if (lacking := no_verdict(page)) is not None:
         return _unanswered(page, lacking)
     if advised is not None and advised.instead:
@@ -69,7 +71,7 @@ def shorter(text: str) -> list[str]:
     """The text, then shorter and shorter: without what stands in brackets, clause by clause."""
     shorter = [text, text.split(" (")[0], text.split(" (")[0].replace(" of this server", "")]
     shorter += [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] in ",;:"]
-    return [one for one in shorter if one and one.count("(") == one.count(")")]
+    return [o for o in dict.fromkeys(shorter) if o and o.count("(") == o.count(")")]
 
 
 def _and(names: list[str]) -> str:
@@ -164,6 +166,15 @@ def setting_change(advised: Advice) -> str:
         setting(one.knob, one.from_value, one.to_value, one.from_provenance)
         for one in advised.moves
     )
+
+
+_ADD = re.compile(r"\badd \d+ replicas?\b")
+
+
+def replicas_besides(advised: Advice) -> str:
+    """`` and add 1 replica``: what else it takes until the targets are met; empty = nothing."""
+    found = next(filter(None, map(_ADD.search, advised.not_cured)), None)
+    return f" and {found[0]}" if found else ""
 
 
 def vllm_arguments(moves: Sequence[KnobMove]) -> str:
@@ -283,7 +294,7 @@ def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
             yield Line("Load", load, weight=6)
         return
     do = full_advice(page) or ""
-    if do and do.lower() not in page.summary.lower():
+    if do and do.split(" (")[0].lower() not in page.summary.lower():
         yield Line("Do", do, weight=8)
     if do.startswith(_REPLICA_FIRST):
         text = "until then keep it in rotation, at a lower weight if the router can"

@@ -41,7 +41,9 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
     per_token, whole = _ratio(before, now, "itl_seconds_mean"), _ratio(now, before, column)
     if not (batch and per_token and whole):
         return _why_none(now, before, reasons)
-    speed = now.get("speed_at_equal_load_ratio")
+    # a speed that is not judged is not printed as one
+    is_judged = "slower_at_equal_load" not in reasons
+    speed = now.get("speed_at_equal_load_ratio") if is_judged else None
     parts = {"load a step": per_token / speed, "speed": speed} if speed else {}
     factors = {"batch": batch, **(parts or {"tokens/s a request": per_token})}
     # with speculative decoding an output brings accepted tokens besides, and they are what moves

@@ -165,8 +165,8 @@ MOST_LINES, BODY_LIMIT, LINE_LIMIT = 6, 900, 300
 
 def rendered(page: Page) -> Page:
     """The page with its texts: ``summary`` and ``lines`` of what it holds."""
-    first = page.first_problem or _problem(page)
-    page = page.model_copy(update={"summary": headline(page), "first_problem": first})
+    page = page.model_copy(update={"summary": headline(page)})
+    page = page.model_copy(update={"first_problem": page.first_problem or _problem(page)})
     return page.model_copy(update={"lines": lines(page)})
 
 
@@ -190,7 +190,7 @@ def _length(line: Line) -> int:
 
 
 def _firing(page: Page) -> Iterator[Line]:
-    is_news, is_first = page.changed is not None, page.event == "firing" and not page.repeat
+    is_news = page.changed is not None
     if page.changed is not None and page.acknowledgement is not None:
         yield Line("Changed", clean(page.changed), page.times.evaluated_at, weight=9)
     elif is_news and page.phrases.problem[0] not in page.summary:
@@ -198,14 +198,14 @@ def _firing(page: Page) -> Iterator[Line]:
     elif page.times.measured_at < page.times.evaluated_at:
         yield Line("Measured", "", page.times.measured_at, weight=5)
     yield Line("Since", _since(page), page.times.started_at, weight=9)
-    if not is_news and (cause := cause_text(page)):
+    if (cause := cause_text(page)) and cause not in page.summary:
         yield Line("Cause", cause, weight=7)
     yield from advice_lines(page)
     if (settings := settings_line(page)) is not None:
         yield Line("Settings", settings, weight=8)
     advice = page.advice
     also = [] if advice is None else [*advice.not_cured, *advice.later]
-    if is_first and not also and (advice is None or advice.action != "no_action"):
+    if not page.repeat and not also and (advice is None or advice.action != "no_action"):
         also = list(page.phrases.also)
     if also:
         yield Line("Also", "; ".join(map(clean, also)), weight=4)
@@ -262,6 +262,7 @@ def _began(page: Page) -> Line:
 
 def _problem(page: Page) -> str:
     """What is wrong, and which limit is full."""
-    problem, limit = page.phrases.problem[0], full(page)
+    problems, limit = page.phrases.problem, full(page)
+    problem = next((one for one in problems if one in page.summary), problems[0])
     problem = problem.removeprefix(f"since {began(page)} ")
     return problem if limit is None or problem.startswith(limit) else f"{problem}; {limit}"

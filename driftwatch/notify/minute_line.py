@@ -122,7 +122,7 @@ def speed_line(row: Mapping[str, Any]) -> str:
     ``row``: an evidence row.
     """
     ratio = row.get("speed_at_equal_load_ratio")
-    if ratio is None:
+    if ratio is None or row.get("speed_unknown_reason"):
         reason = BY_NAME["speed_at_equal_load_ratio"].disabled_by
         return clean(row.get("speed_unknown_reason") or reason or "unknown")
     against = row.get("speed_reference") or "its baseline"

@@ -111,6 +111,7 @@ class WorstMissed(Document):
     """How many requests missed a target when it was worst."""
 
     ratio: float  # of the requests, at most
+    gave_up: float = 0.0  # share of the requests that began, at least
     problem: str  # ``75–81 % of requests miss TTFT 2 s``
 
 

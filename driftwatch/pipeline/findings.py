@@ -91,6 +91,7 @@ _OF_LIMIT = (
     *("limit_binding_share_10m_ratio", "binding_running_requests"),
     *("binding_waiting_requests", "binding_kv_cache_usage_ratio"),
 )
+_GIVEN_UP = "given_up_10m_low_ratio"
 _ADDED = (
     *(f"{name}_{part}" for name in LENGTHS for part in ("sum", "count")),
     *("finished_requests_total", "duration_seconds"),
@@ -130,6 +131,11 @@ def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -
             evidence[name] = alike[name].mean()
     if evidence.get("scrapes_10m") is not None and len(alike):
         evidence["scrapes_10m"] = alike["scrapes_10m"].sum()
+    known = rows.filter(pl.col(_GIVEN_UP).is_not_null(), pl.col("ttft_seconds_count") > 0)
+    if evidence.get(_GIVEN_UP) is not None and len(known):
+        n = pl.col("ttft_seconds_count")
+        evidence[_GIVEN_UP] = known.select((pl.col(_GIVEN_UP) * n).sum() / n.sum()).item()
+        evidence["given_up_requests_10m"] = rows["given_up_requests_10m"].sum()
     return replace(
         finding,
         evidence={**evidence, **_in_target(rows, evidence)},

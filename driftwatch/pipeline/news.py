@@ -15,6 +15,7 @@ from driftwatch.notify.page import Page
 # steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
 _MOVED = math.log(1.15)
 _WORSE = 0.25  # of all requests: three updates at most from a tenth to all
+_GIVEN_UP = "given_up_10m_low_ratio"
 _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
 
@@ -31,6 +32,7 @@ def told_of(incident: Incident, finding: Finding, at: datetime) -> Told:
         last_cause=cause,
         load=load_of(finding),
         missed_ratio=_missed_ratio(finding),
+        given_up_ratio=finding.evidence.get(_GIVEN_UP),
     )
 
 
@@ -58,8 +60,12 @@ def _missed_ratio(finding: Finding) -> float | None:
 
 
 def is_worse(told: Told, finding: Finding) -> bool:
-    """Whether a quarter of all requests more miss a target than the last message said."""
-    return _grew(told, finding) >= _WORSE
+    """Whether a quarter of all requests more miss a target, or are given up, than the last message
+    said.
+    """
+    lost, before = finding.evidence.get(_GIVEN_UP), told.given_up_ratio
+    grew = 0.0 if lost is None or before is None else lost - before
+    return max(_grew(told, finding), grew) >= _WORSE
 
 
 def is_better(told: Told, finding: Finding) -> bool:

@@ -352,6 +352,9 @@ def _is_false(evaluation: Evaluation, look: Transition) -> bool:
     return len(here) > 0 and not here.fill_null(value=True).any()
 
 
+_CLOCK, _CLOCK_DOWN = "gpu_sm_clock_hertz", 0.9  # as in the tree
+
+
 def _because(page: Page | None, here: pl.DataFrame) -> str:
     """``generations are back near the baseline's; max_num_seqs is still 48, so it can come back``;
     empty where neither is known.
@@ -367,6 +370,11 @@ def _because(page: Page | None, here: pl.DataFrame) -> str:
         now = float(known.mean())  # type: ignore[arg-type]
         is_back = is_as_before(now)
         parts.append(f"{cause} are {'back near' if is_back else times(now)} the baseline's")
+    clock = here.select(_CLOCK, "gpu_sm_clock_ratio").drop_nulls().mean().row(0)
+    if first.leaf == "gpu_throttled" and None not in clock:
+        where = "back at" if clock[1] > _CLOCK_DOWN else "still"
+        parts.append(f"the SM clock is {where} {clock[0] / 1e6:,.0f} MHz")
+        parts.append("why it fell is unknown, so it can fall again")
     for move in () if page.advice is None else page.advice.moves:
         values = set(here[move.knob].drop_nulls()) if move.knob in here.columns else set()
         if move.from_value is not None and values == {move.from_value}:

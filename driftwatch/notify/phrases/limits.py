@@ -31,7 +31,14 @@ _WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine
 
 
 def missed(page: Page) -> str | None:
-    """``99 % of requests miss TTFT 1 s``: a range where the target lies inside a bucket."""
+    """``99 % of requests miss TTFT 1 s``: a range where the target lies inside a bucket. Clients that
+    give up stand before it.
+    """
+    text = _missed(page)
+    return text and ", ".join(filter(None, (giving_up(page), text)))
+
+
+def _missed(page: Page) -> str | None:
     if page.value("slo_missed") is not True:
         return None
     targets: list[tuple[float, str]] = []
@@ -55,9 +62,10 @@ def worst_missed(page: Page) -> WorstMissed | None:
     before, text = page.worst_missed, missed(page)
     known = [page.value(f"{stem}_in_target_10m_ratio") for stem in ("ttft", "tpot")]
     ratio = 1 - min((one for one in known if one is not None), default=1.0)
-    if text is None or (before is not None and before.ratio >= ratio):
+    gave_up = page.value("given_up_10m_low_ratio") or 0.0
+    if text is None or (before is not None and before.ratio + before.gave_up >= ratio + gave_up):
         return before
-    return WorstMissed(ratio=ratio, problem=text)
+    return WorstMissed(ratio=ratio, gave_up=gave_up, problem=text)
 
 
 def queueing(page: Page) -> str | None:
@@ -184,6 +192,14 @@ def present(page: Page) -> str | None:
 
 
 MANY_GAVE_UP = 0.05  # of those that began, as in rules/queue.yaml
+
+
+def giving_up(page: Page) -> str | None:
+    """``over 32 % of clients give up``; None where few do, or as many as always."""
+    low, usual = page.value("given_up_10m_low_ratio"), page.value("reference_given_up_ratio")
+    if low is None or low < max(MANY_GAVE_UP, 2 * (usual or 0.0)):
+        return None
+    return f"over {percent(low)} of clients give up"
 
 
 def given_up(page: Page) -> str | None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from driftwatch.notify.page import Page
-from driftwatch.notify.phrases.limits import MANY_GAVE_UP
+from driftwatch.notify.phrases.limits import MANY_GAVE_UP, limits_of
 from driftwatch.numbers import is_as_before, moment, percent, plural, times, tokens
 
 _STEMS = ("prompt", "generation")
@@ -45,12 +45,28 @@ def _moved(page: Page) -> dict[str, float]:
 
 
 def _rate(page: Page) -> str | None:
-    ratio = page.value("requests_per_second_ratio")
+    ratio = _requests_ratio(page)
     if ratio is None or is_as_before(ratio):
         return None
     return (
         f"requests fell by {percent(1 - ratio)}" if ratio < 1 else f"requests grew {times(ratio)}"
     )
+
+
+def _requests_ratio(page: Page) -> float | None:
+    """The rate that arrives over the baseline's. A full limit holds back what completes: then it is
+    what the advice of these minutes counted, else what completed and what was given up.
+    """
+    ratio, done = page.value("requests_per_second_ratio"), page.value("requests_per_second")
+    if not ratio or not done or not any(one.binds for one in limits_of(page)):
+        return None if ratio is None else float(ratio)
+    advice, seconds = page.advice, page.value("observed_10m_seconds")
+    lost = (page.value("given_up_requests_10m") or 0.0) / max(page.servers.concerned, 1)
+    arrived = done + (lost / seconds if seconds else 0.0)
+    if advice is not None and advice.at is not None and advice.offered_requests_per_second:
+        if advice.at + timedelta(minutes=2) >= page.times.measured_at:
+            arrived = advice.offered_requests_per_second
+    return float(ratio * arrived / done)
 
 
 def moved(page: Page) -> str | None:
