@@ -30,7 +30,8 @@ Lengths = Literal["mean", "day"]
 # docs/sre/rules.md says what each prints; the functions are in driftwatch/notify/phrases/
 PHRASES = (
     "began", "harm", "missed", "queueing", "limit", "full", "present", "given_up", "moved",
-    "giving_up", "unchanged", "means", "lengths", "slower", "slower_than_peers", "capacity_lost", "step_time",
+    "giving_up", "unchanged", "means", "lengths", "slower", "slower_than_peers", "capacity_lost",
+    "step_time",
     "peers", "drift_14d", "least_drift_14d", "began_14d", "missing_count", "missing_metrics",
     "missing_reason", "gpus", "gpu_names", "gpus_of_server", "meaning", "target_kept", "baseline",
     "nothing_to_do", "in_target",

@@ -39,9 +39,11 @@ def frame(rows: list[dict[str, Any]], schema: Any) -> pl.DataFrame:
 def test_the_numbers_of_a_pool_are_those_of_all_its_servers() -> None:
     """Server 1 has a third of the requests, half as long, and misses its target less often."""
     own = [
-        {"ttft_in_target_10m_ratio": 0.2, "binding_waiting_requests": 30.0, "n": 300.0, "len": 2e3},
-        {"ttft_in_target_10m_ratio": 0.6, "binding_waiting_requests": 10.0, "n": 100.0, "len": 1e3},
-    ]
+        {"ttft_in_target_10m_ratio": 0.2, "binding_waiting_requests": 30.0, "n": 300.0, "len": 2e3,
+         "given_up_10m_low_ratio": 0.4, "given_up_requests_10m": 150.0},
+        {"ttft_in_target_10m_ratio": 0.6, "binding_waiting_requests": 10.0, "n": 100.0, "len": 1e3,
+         "given_up_10m_low_ratio": 0.0, "given_up_requests_10m": 2.0},
+    ]  # fmt: skip
     evidence, minutes, references = [], [], []
     for key, one in zip(KEYS, own, strict=True):
         named = {"instance": key.instance, "engine": key.engine, "pool": "p"}
@@ -96,6 +98,8 @@ def test_the_numbers_of_a_pool_are_those_of_all_its_servers() -> None:
     assert row["prompt_tokens_mean"] == 2000.0  # what a simulation is asked with
     shown = {
         "finished_requests": 400.0,
+        "given_up_requests_10m": 152.0,
+        "given_up_10m_low_ratio": 0.3,
         "prompt_tokens_mean": 1750.0,
         "reference_prompt_tokens_mean": 875.0,
         "prompt_tokens_mean_ratio": 2.0,
@@ -188,21 +192,26 @@ def test_advice_is_computed_anew_when_its_load_has_moved(
 
 
 @pytest.mark.parametrize(
-    ("before", "ttft", "tpot", "worse"),
+    ("before", "ttft", "tpot", "given_up", "worse"),
     [
-        (0.34, 0.40, 1.0, True),
-        (0.34, 1.0, 0.40, True),  # the worse of both targets
-        (0.34, 0.42, None, False),  # less than a quarter of all requests more
-        (0.34, 0.90, None, False),
-        (None, 0.0, None, False),  # nothing to compare with
-        (0.34, None, None, False),
+        (0.34, 0.40, 1.0, 0.0, True),
+        (0.34, 1.0, 0.40, 0.0, True),  # the worse of both targets
+        (0.34, 0.42, None, 0.3, False),  # less than a quarter of all requests more
+        (0.34, 0.90, None, 0.36, True),  # clients give up
+        (None, 0.0, None, None, False),  # nothing to compare with
+        (0.34, None, None, None, False),
     ],
 )
 def test_worse_is_a_quarter_of_all_requests_more(
-    before: float | None, ttft: float | None, tpot: float | None, worse: bool
+    before: float | None,
+    ttft: float | None,
+    tpot: float | None,
+    given_up: float | None,
+    worse: bool,
 ) -> None:
     met = {"ttft_in_target_10m_ratio": ttft, "tpot_in_target_10m_ratio": tpot}
-    told = TOLD.model_copy(update={"missed_ratio": before})
+    met["given_up_10m_low_ratio"] = given_up
+    told = TOLD.model_copy(update={"missed_ratio": before, "given_up_ratio": 0.1})
     assert is_worse(told, replace(FINDING, evidence=met)) is worse
 
 

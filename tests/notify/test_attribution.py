@@ -41,6 +41,12 @@ NOW: dict[str, Any] = {
 
 def test_the_throughput_reads_as_recorded(golden: Callable[[str, str], None]) -> None:
     golden("explain/throughput.txt", "\n".join(throughput_table(NOW, BEFORE, {})) + "\n")
+    faster, unjudged = (
+        {**NOW, "speed_at_equal_load_ratio": 1.1},
+        {"slower_at_equal_load": "no data"},
+    )
+    assert "faster engine" in "".join(throughput_table(faster, BEFORE, {}))
+    assert "engine" not in "".join(throughput_table(faster, BEFORE, unjudged))
 
 
 def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:

@@ -27,6 +27,30 @@ def test_an_update_says_first_what_changed_and_of_when_the_problem_is() -> None:
     problem = "first token takes 1.7 s, 97 % of it queueing"
     assert sent.summary == f"UPDATE host:8000: advice now: other; {problem}"
     assert (sent.lines[0].label, sent.lines[0].at) == ("Measured", made)
+    assert [one.text for one in sent.lines if one.label == "Cause"] == [page.phrases.cause]
+
+
+def test_a_full_limit_page_says_who_gives_up_what_arrives_and_the_replica_it_takes() -> None:
+    """It said that 99 % miss, that requests grew ×1.8, and nothing of the clients that gave up."""
+    finding = CASES["batch_drift"].finding
+    assert finding.advice is not None
+    lost = {"given_up_10m_low_ratio": 0.324, "given_up_requests_10m": 24_000.0}
+    rates = {"requests_per_second": 12.0, "requests_per_second_ratio": 2.0}
+    evidence = {**finding.evidence, **lost, **rates, "observed_10m_seconds": 600.0}
+    not_cured = ("a server gets 20.8 req/s and then handles 19.3 req/s: add 1 replica (9 in all)",)
+    advice = finding.advice.model_copy(update={"not_cured": not_cured})
+    # 24,000 of 8 servers in 600 s: 5 a second; or what the advice counted in the same minutes
+    counted = {"offered_requests_per_second": 21.0, "at": AT}
+    for more, grew in (({}, "×2.8"), (counted, "×3.5")):
+        answered = advice.model_copy(update=more)
+        case = replace(finding, evidence=evidence, advice=answered)
+        page = replace(CASES["batch_drift"], finding=case).page()
+        assert "8 of 8: over 32 % of clients give up" in page.summary
+        assert page.summary.endswith("→ 2048 and add 1 replica")
+        assert f"requests grew {grew}" in page.phrases.since
+    usual = {**evidence, "reference_given_up_ratio": 0.2}
+    page = replace(CASES["batch_drift"], finding=replace(finding, evidence=usual)).page()
+    assert "give up" not in page.summary
 
 
 def test_an_older_forecast_says_when_it_was_computed() -> None:

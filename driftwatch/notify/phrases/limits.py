@@ -31,8 +31,8 @@ _WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine
 
 
 def missed(page: Page) -> str | None:
-    """``99 % of requests miss TTFT 1 s``: a range where the target lies inside a bucket. Clients that
-    give up stand before it.
+    """``99 % of requests miss TTFT 1 s``: a range where the target lies inside a bucket; before it
+    how many clients give up.
     """
     text = _missed(page)
     return text and ", ".join(filter(None, (giving_up(page), text)))

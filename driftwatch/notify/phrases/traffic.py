@@ -63,9 +63,10 @@ def _requests_ratio(page: Page) -> float | None:
     advice, seconds = page.advice, page.value("observed_10m_seconds")
     lost = (page.value("given_up_requests_10m") or 0.0) / max(page.servers.concerned, 1)
     arrived = done + (lost / seconds if seconds else 0.0)
-    if advice is not None and advice.at is not None and advice.offered_requests_per_second:
-        if advice.at + timedelta(minutes=2) >= page.times.measured_at:
-            arrived = advice.offered_requests_per_second
+    offered = None if advice is None else advice.offered_requests_per_second
+    if advice is not None and offered and advice.at is not None:
+        is_fresh = advice.at + timedelta(minutes=2) >= page.times.measured_at
+        arrived = offered if is_fresh else arrived
     return float(ratio * arrived / done)
 
 
