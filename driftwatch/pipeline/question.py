@@ -49,6 +49,7 @@ class Moment:
     beside: pl.DataFrame | None = None
     replicas: int | None = None  # of its pool; None = unknown
     gpus: pl.DataFrame | None = None
+    shown_budget: float | None = None  # token budget that steps needed since the server's start
     # settings that were advised before, which are simulated besides
     advised: Mapping[str, float] = field(default_factory=dict)
 
@@ -111,7 +112,14 @@ def question_for(
         minutes=used,
         beside=tuple(others),
         server=server_of(
-            target, plan, mine, row=row, gpus=moment.gpus, model=options.model, gpu=options.gpu
+            target,
+            plan,
+            mine,
+            row=row,
+            gpus=moment.gpus,
+            model=options.model,
+            gpu=options.gpu,
+            shown_budget=moment.shown_budget,
         ),
         slo=slo,
         slo_source=source,

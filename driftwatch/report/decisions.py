@@ -186,6 +186,7 @@ def _settings(material: Material) -> Iterator[Decision]:
     one ask of a kind a pool. A value that steps show is a bound: whoever restarted knows it.
     """
     by_pool: dict[str, list[AdviceGiven]] = {}
+    newest = {given.incident_id or given.pool: given for given in material.advice}
     for given in material.advice:
         if given.moves and given.at >= material.since:
             by_pool.setdefault(given.pool, []).append(given)
@@ -199,7 +200,7 @@ def _settings(material: Material) -> Iterator[Decision]:
             if of_name:
                 since = of_name[-1].change.at + _SAME_ROLLOUT
                 question = f"is {name} still {now}, or back to {was}?"
-            elif last.moves[0].knob == name:
+            elif last.moves[0].knob == name and last in newest.values():
                 since, question = last.at, _still(last)
             else:  # a later advice replaced it
                 continue

@@ -26,6 +26,7 @@ CHANGE = Advice(
 )
 DRAIN = Advice(action="none", reason=Reason("leaf", "drain it"))
 OPEN = WEEK.end - timedelta(days=4, hours=2)
+HOUR = timedelta(hours=1)
 
 
 def _opened(alert: str, advice: Advice, **values: Any) -> Any:
@@ -217,7 +218,13 @@ def _drift() -> Report:
         cells=cells(*rows),
         usual={"p": Usual("tuned_for", {"prompt_tokens_mean": 1000.0})},
         incidents=[_over(MORE), ticket],
-        advice=[AdviceGiven(EARLY.target, "p", BEGAN, (replaced,), "abcdef012345"), EARLY],
+        advice=[
+            AdviceGiven(EARLY.target, "p", BEGAN, (replaced,), "abcdef012345"),
+            EARLY,
+            # an answer of another incident that was replaced by one without a setting
+            AdviceGiven(EARLY.target, "p", ticket.started_at + HOUR, (replaced,), ticket.id),
+            AdviceGiven(EARLY.target, "p", ticket.started_at + 2 * HOUR, (), ticket.id),
+        ],
         verifications=[
             verification(
                 id=f"v{n}",

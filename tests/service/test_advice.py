@@ -110,6 +110,15 @@ def test_what_a_pool_says_of_its_engine_goes_first(
     assert (found.tensor_parallel, found.weight_bytes, found.release) == (1, 4.0, "0.32.0")
     asked = server_of(target, replace(PLAN, pools=(pool,)), stored, model="x", gpu="y")
     assert (asked.model, asked.gpu) == ("x", "y")
+    # what steps needed since the start holds in an hour that needs less
+    for shown, value, known in (
+        (None, 1024.0, "startup log"),
+        (512.0, 1024.0, "startup log"),
+        (4096.0, 4096.0, "inferred"),
+    ):
+        found = server_of(target, replace(PLAN, pools=(pool,)), stored, shown_budget=shown)
+        budget = found.serving.max_num_batched_tokens
+        assert budget is not None and (budget.value, budget.provenance) == (value, known)
     silent = replace(pool, reported=Fingerprint(), model=None, gpu=None)
     found = server_of(target, replace(PLAN, pools=(silent,)), stored)
     assert (found.model, found.gpu, found.tensor_parallel) == ("tiny-llama", None, 4)
