@@ -209,10 +209,9 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         allows = row[f"allows_{name}"]
         binds = None if binding is None else binding == name
         margin = None if not allows or running is None else max(0.0, 1 - running / allows)
-        if binds and margin is not None:
-            margin = 0.0  # a limit that binds leaves no room, whatever the closed form allows
-            if name != SEQS:  # nor for the requests of steps without a prompt
-                allows = running
+        if binds and margin is not None and name != SEQS:
+            # no room, whatever the closed form allows, nor for requests of steps without a prompt
+            margin, allows = 0.0, running
         note = notes[name]
         if allows is None:
             setting = "kv_cache_tokens" if name == KV else name

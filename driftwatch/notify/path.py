@@ -44,7 +44,7 @@ class _Fact(NamedTuple):
     now: str  # with its name and unit
     before: str = ""  # the baseline's number; empty = it has none
     both: str = ""  # from → to
-    moved: float = 0.0  # from the baseline's number to now, as a logarithm; 0 = not known
+    moved: float = 0.0  # of a length, from the baseline's number to now, as a logarithm
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
@@ -130,8 +130,10 @@ def _facts(step: Step) -> list[_Fact]:
         why = short_reason(step.reason.removeprefix("unknown: "))
         return [_Fact(_COLUMN.sub(lambda m: f"{name_of(m[1])}: ", why))]
     facts = []
-    if step.evidence.get(_HITS_LOST) is False and step.evidence.get(_LOST) is None:
-        return [_Fact("prefix hits as in the baseline")]
+    if step.evidence.get(_HITS_LOST) is False:
+        lost = step.evidence.get(_LOST)
+        text = "prefix hits as in the baseline" if lost is None else evidence_text(_LOST, lost)
+        return [_Fact(text)]
     for column, amount in sorted(step.evidence.items()):
         if amount is None or column in _NAMES or (column in _QUIET_AT_ZERO and amount == 0):
             continue
@@ -161,8 +163,8 @@ def _fact(column: str, amount: Any, before: Any) -> _Fact:
     unit = evidence_value(column, amount).partition(" ")[2]
     was = evidence_value(column, before)
     number = was.removesuffix(f" {unit}") if unit else was
-    ratio = amount / before if before and amount else 1.0
-    moved = abs(math.log(ratio)) if ratio > 0 else 0.0
+    is_length = column.endswith("_tokens_mean") and before > 0 < amount
+    moved = abs(math.log(amount / before)) if is_length else 0.0
     return _Fact(now, number, evidence_text(column, amount, before=before), moved)
 
 

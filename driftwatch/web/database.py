@@ -128,7 +128,9 @@ class WebStore(Store):
         where: list[ColumnElement[bool]] = [_COLUMN.id.is_not(None), *map(_has, text.split())]
         if state:
             where.append(_COLUMN.state != "resolved" if state == "open" else STATE.in_([state]))
-        order = (_OPEN_FIRST, _SEVEREST_FIRST, _COLUMN.started_at.desc(), _COLUMN.id)
+        has_fired = case({"resolved": 2, "pending": 1}, value=_COLUMN.state, else_=0)
+        newest = (_COLUMN.started_at.desc(), _COLUMN.id)
+        order = (has_fired, _SEVEREST_FIRST, _OPEN_FIRST, *newest)
         query = select(incidents).where(*where).order_by(*order).limit(limit).offset(offset)
         number = self._scalar(select(func.count()).where(*where))
         return [stored_incident(row) for row in self._all(query)], int(number)

@@ -51,7 +51,7 @@ class FleetQuery(Paged):
     """Without a name or state the page lists pools, else the servers that fit."""
 
     q: Annotated[str, Field(max_length=200)] = ""  # part of a server's or pool's name
-    state: MinuteState | Literal[""] = ""
+    state: Literal[MinuteState, ""] = ""
 
 
 class PoolRow:
@@ -203,14 +203,15 @@ def load_pool(visit: Visit) -> Shown:
     incidents = store.open_now(name)
     rows, part = paged(visit.query, pool_path(name), partial(store.servers, pool=name))
     row = PoolRow(now, trace, incidents)
+    shown = store.with_pages([one for one in incidents if one.is_firing][:_MOST_INCIDENTS])
+    page = shown[0].page if shown else None
     return {
         "title": f"Pool {cut(clean(name), 80)}",
         "row": row,
         "end": now.at,
         "lines": _lines(visit, [row]),
-        "incidents": store.with_pages(
-            [one for one in incidents if one.is_firing][:_MOST_INCIDENTS]
-        ),
+        "incidents": shown,
+        "line_at": page and page.times.evaluated_at,  # of line 1
         "baselines": store.pool_baselines(name, _MOST_BASELINES),
         "rows": rows,
         "of": _incidents_of(incidents),

@@ -33,7 +33,7 @@ class Silencing(Query):
     """Send nothing of this alert on this target for so many hours."""
 
     hours: Annotated[float, Field(gt=0, le=366 * 24)] = 2.0
-    comment: Comment = ""
+    comment: Annotated[Comment, Field(min_length=1)]
 
 
 class Note(Query):

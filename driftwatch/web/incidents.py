@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import Delivery, status_text
-from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.incident import Incident, Message
 from driftwatch.incidents.silence import silences_incident, silencing
 from driftwatch.model import Diagnosis, Limit, TargetKey
 from driftwatch.notify.advice import NOTHING_TO_DO, few, vllm_arguments
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from driftwatch.web.app import Web
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
-_MOST_SERVERS = 20  # of one plot
+_MOST_SERVERS, _MOST_RELATED = 20, 20
+_SILENCED, _WAS_SILENCED = "Silenced", "Was silenced"
 _AROUND, _DAY = timedelta(hours=1), timedelta(days=1)  # of the plot before the incident began
 
 
@@ -113,11 +114,12 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
     at = moment(last.at, today)
     if is_over:
         ended = _ended(page)
-        yield Look(f"At its end, {at}", f"{ended[:1].upper()}{ended[1:]}.")
+        lines = (*page_lines(page.lines, today), ("", f"{ended[:1].upper()}{ended[1:]}."))
+        yield Look(f"At its end, {at}", clean(page.summary), lines)
     elif page.first is not None and last.diagnosis != page.first.diagnosis:
         summary = last.summary.removeprefix(opening(page)).lstrip()
         last = last.model_copy(update={"summary": summary})
-        yield _look(f"The newest minute, {at}", last, today, named)
+        yield _look(f"Ten minutes to {at}, its last look", last, today, named)
 
 
 def _ended(page: IncidentPage) -> str:
@@ -138,12 +140,15 @@ def load(visit: Visit) -> Shown:
     store, today = visit.store, visit.now.date()
     incident = incident_named(store, visit.path["incident_id"])
     page, state, headline = incident.page, incident.state_word, line_of(incident)
-    deliveries = store.deliveries(incident.id)
+    deliveries, holding = store.deliveries(incident.id), [*_holding(visit, incident)]
     verified = None if page is None else page.verification
     until = min(visit.now, (incident.resolved_at or visit.now) + _AROUND / 2)
     since = max(incident.started_at - _AROUND, until - LONGEST)
     rows = store.past(since, until, servers_of(incident)[:_MOST_SERVERS])
     rows = rows.filter(pl.col("scrapes") > 0)
+    span = f"?from={since:%Y-%m-%dT%H:%MZ}&to={until:%Y-%m-%dT%H:%MZ}"
+    if page is not None and (incident.resolved_at or page.first):
+        span += f"&at={page.as_first.at:%Y-%m-%dT%H:%MZ}"
     return {
         "title": f"{state} {headline}",
         "incident": incident,
@@ -152,22 +157,47 @@ def load(visit: Visit) -> Shown:
         "headline": headline,
         "looks": [*looks(page, today)],
         "servers": servers_of(incident),
-        # of the pages of its servers
-        "span": f"?from={since:%Y-%m-%dT%H:%MZ}"
-        + (f"&to={until:%Y-%m-%dT%H:%MZ}" if incident.resolved_at else ""),
+        "span": span if incident.resolved_at else "",  # of the pages of its servers
         "end": store.newest_minute(),
-        "updates": [one for one in incident.messages[1:] if one.event == "updated"],
-        "sent": _sent(incident, deliveries, today),
+        "related": [*_related(store, incident, until)],
+        "updates": [*_updates(visit.web, incident, today)],
+        "sent": _sent(incident, deliveries, holding, today),
         "commands": [] if page is None else [*_commands(visit.web, incident, page)],
         "plot": _plot(visit, incident, deliveries, rows),
         "changes": changes(rows),
-        "holding": [*_holding(visit, incident)],
+        "holding": holding,
         "deliveries": [(one, status_text(one, today)) for one in deliveries],
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
         "verification": None if verified is None else verification_line(verified, today),
         "silencing": " ".join(matcher.text for matcher in silencing(incident)),
     }
+
+
+def _related(
+    store: WebStore, incident: Incident, until: datetime
+) -> Iterator[tuple[Incident, str]]:
+    """The other incidents of its servers that fired while it was open, and what happened."""
+    span = (incident.started_at, incident.resolved_at or until)
+    near, servers = (
+        store.incidents_between(incident.pool, span, _MOST_RELATED),
+        servers_of(incident),
+    )
+    mine = (one for one in near if not set(servers).isdisjoint(servers_of(one)))
+    for one in store.with_pages(one for one in mine if one.id != incident.id):
+        yield one, listed_line(one, beside_page=False)
+
+
+def _updates(
+    web: Web, incident: Incident, today: date
+) -> Iterator[tuple[Message, Sequence[tuple[str, str]], str]]:
+    """Each message after the page and before the end, its lines, and its own command."""
+    page = incident.page
+    explain = (page and page.links.explain) or f"driftwatch explain {incident.id}"
+    for one in incident.messages[1:]:
+        if one.event != "resolved":
+            at = f" --at {one.at:%Y-%m-%dT%H:%MZ}"
+            yield one, [*page_lines(one.lines, today)], explain + at + web.where
 
 
 def _plot(
@@ -188,7 +218,12 @@ def _plot(
     return incident_plot(rows, slo, incident, columns, min(sent, default=None), bands)
 
 
-def _sent(incident: Incident, deliveries: Iterable[Delivery], today: date) -> str:
+def _sent(
+    incident: Incident,
+    deliveries: Iterable[Delivery],
+    holding: Iterable[tuple[str, str, str]],
+    today: date,
+) -> str:
     """Which receivers got the page, in a sentence; where none did, why."""
     pages = [one for one in deliveries if one.event == "firing"]
     sent = [one.sent_at for one in pages if one.sent_at is not None]
@@ -199,9 +234,11 @@ def _sent(incident: Incident, deliveries: Iterable[Delivery], today: date) -> st
         return f"No receiver has it: {status_text(pages[0], today)}."
     if incident.firing_at is None:
         return "It has not fired yet, so nobody got anything."
+    if any(label in (_SILENCED, _WAS_SILENCED) for label, *_ in holding):
+        return "Nobody got it: a silence held it back."
     return (
-        f"Nobody got it: no receiver takes a {incident.severity} of this pool and rule, a silence "
-        "held it back, or a replay wrote this database."
+        f"Nobody got it: no receiver takes a {incident.severity} of this pool and rule (of a "
+        "replay nobody gets anything)."
     )
 
 
@@ -214,6 +251,9 @@ def _commands(web: Web, incident: Incident, page: IncidentPage) -> Iterator[tupl
     if page.first or not incident.resolved_at:
         at = f" --at {page.as_first.at:%Y-%m-%dT%H:%MZ}"
         yield f"Explain it as of the {incident.severity}", explain + at + where
+    if incident.resolved_at:
+        at = f" --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}"
+        yield "Explain it as of its end", explain + at + where
     if incident.is_firing:
         yield "Explain it as of now", explain + where
         if incident.acknowledgement is None and page.links.ack:
@@ -233,18 +273,20 @@ def incident_named(store: WebStore, id_prefix: str) -> Incident:
         raise NotFound(error.message, search(LIST_PATH, id_prefix)) from None
 
 
-def _holding(visit: Visit, incident: Incident) -> Iterator[tuple[str, str]]:
-    """(label, text) of each silence or other page that holds its messages back, or did."""
+def _holding(visit: Visit, incident: Incident) -> Iterator[tuple[str, str, str]]:
+    """(label, text, command that ends it) of what holds its messages back, or did."""
     end = incident.resolved_at or visit.now
     for one in visit.store.silences():
         is_near = one.starts_at <= end and one.ends_at > incident.started_at
         if is_near and silences_incident(one, incident):
-            word = "Silenced" if one.active(visit.now) else "Was silenced"
+            is_active = one.active(visit.now)
+            word = _SILENCED if is_active else _WAS_SILENCED
+            end_it = visit.web.command("silence", "--expire", one.id) if is_active else ""
             why = f": {one.comment}" if one.comment else ""
             span = f"{one.starts_at:%Y-%m-%d %H:%M} UTC to {one.ends_at:%Y-%m-%d %H:%M} UTC"
-            yield word, f"{span} by {one.created_by}{why}"
+            yield word, f"{span} by {one.created_by}{why}", end_it
     if incident.inhibited_by is not None and incident.resolved_at is None:
-        yield "Waits", f"while {incident.inhibited_by} fires"
+        yield "Waits", f"while {incident.inhibited_by} fires", ""
 
 
 State = Literal["open", "firing", "acknowledged", "silenced", "pending", "resolved", ""]

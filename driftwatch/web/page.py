@@ -60,7 +60,7 @@ BAD = "docs/sre/web.md names the parameters"
 # a field or parameter → its label
 IN_WORDS = {
     "hours": "For hours",
-    "comment": "The comment",
+    "comment": "The reason or comment",
     "mark": "The mark",
     "from": "From",
     "to": "To",
@@ -104,6 +104,7 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
     message = str(error["msg"])
     if error["type"].startswith("datetime"):
         message = "is no time; write it as 2026-11-10T08:04Z"
+    message = message.removesuffix(" or ''")  # an empty one counts as absent
     for words, plain in _PLAIN_WORDS.items():
         message = message.replace(words, plain)
     return f"{IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(message), 120)}"

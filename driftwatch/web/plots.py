@@ -110,7 +110,7 @@ def signal_title(
 # subject of a rule → parts of the names of columns that its condition reads
 _ABOUT = {
     "missed": ("target_missed", "slo_missed", "in_target"),
-    "wait": ("wait", "queue", "rejected", "deferred"),
+    "wait": ("wait", "queue", "rejected", "deferred", "limit_full", "limit_binding"),
     "speed": ("slower", "speed", "creeps", "drafts"),
     "tokens": ("last_token", "tokens_per_second", "gpus_lost", "given_up", "gauges_live"),
     "lengths": ("lengths", "tokens_drift", "phase_mix", "tokens_mean", "prefix_hits"),
@@ -118,13 +118,13 @@ _ABOUT = {
 
 
 def subjects(columns: Collection[str]) -> list[str]:
-    """Subjects of a plot of a rule: missed requests, wait, speed, tokens, lengths; two at most.
+    """Subjects of a plot of a rule: missed requests, wait, speed, tokens, lengths; three at most.
 
     >>> subjects({"limit_full", "lengths_moved", "target_missed"})
-    ['missed', 'lengths']
+    ['missed', 'wait', 'lengths']
     """
     parts = _ABOUT.items()
-    return [what for what, some in parts if any(p in c for p in some for c in columns)][:2]
+    return [what for what, some in parts if any(p in c for p in some for c in columns)][:3]
 
 
 def incident_plot(
@@ -206,11 +206,13 @@ def _worst(what: str, during: pl.DataFrame, incident: Incident) -> tuple[str, st
 
 
 def _moved(during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
-    """The length that moved, and its worst point in words: the rule's own, else the one that is
-    furthest from its baseline on the page; without a page or baseline the one that varied most.
-    None: both are unknown.
+    """The length that moved, and its worst point in words: the rule's own, else the page's cause,
+    else the one that is furthest from its baseline on the page; without a page or baseline the one
+    that varied most. None: both are unknown.
     """
     page, own = incident.page, f"{incident.labels.get('signal')}_mean"
+    if page is not None and (first := page.as_first.diagnosis) is not None and first.cause:
+        own = f"{first.cause.removesuffix('s')}_tokens_mean"
     baseline = None if page is None else page.as_first.baseline or page.baseline
     found = []
     for name in LENGTHS:
@@ -255,7 +257,7 @@ def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> 
     starts, ends = list[float](), list[float]()
     for one in incidents:
         start = max(one.started_at.timestamp(), first)
-        end = min(last, one.resolved_at.timestamp() if one.resolved_at else last)
+        end = min(last, one.last_true_at.timestamp() if one.resolved_at else last)
         if start < end:
             starts.append(start)
             ends.append(end)

@@ -181,7 +181,8 @@ def changes(rows: pl.DataFrame) -> list[Change]:
         for row, end in zip(marked, following, strict=True):
             until = own if end is None else own.filter(pl.col("end") < end)
             server = TargetKey(str(instance), str(engine)).text
-            found.append(Change(row["end"], server, _changed(row, until)))
+            at = row["end"] - timedelta(seconds=row["seconds"])  # as a page says it
+            found.append(Change(at, server, _changed(row, until)))
     return sorted(found)
 
 

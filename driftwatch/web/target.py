@@ -11,15 +11,18 @@ from pydantic import ConfigDict, Field
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.incidents.incident import Incident, Message
 from driftwatch.model import Finding
 from driftwatch.notify.explanation import state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
+from driftwatch.web.database import WebStore
 from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import (
     change_ticks,
+    event_ticks,
     incident_spans,
     length_plots,
     signal_plot,
@@ -32,6 +35,8 @@ _USUAL_RANGE = timedelta(hours=3)
 _RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "24 h": 24, "2 d": 48, "7 d": 168}
 _OF_BASELINE = timedelta(days=3)  # usual ranges are of the end of the baseline
 _INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
+_MINUTE = timedelta(minutes=1)
+_ANSWER = "moment of the answer above"
 
 
 class TargetQuery(Query):
@@ -41,6 +46,7 @@ class TargetQuery(Query):
 
     since: Annotated[Moment | None, Field(alias="from", description="ISO 8601; UTC")] = None
     until: Annotated[Moment | None, Field(alias="to", description="after from by 35 days")] = None
+    at: Moment | None = None  # of the answer, the lengths and the command; None: the range's end
 
     def range(self, newest: datetime) -> tuple[datetime, datetime]:
         """From and to; ``newest``: end of the newest minute.
@@ -54,6 +60,8 @@ class TargetQuery(Query):
                 f"from {moment(since, None)} to {moment(until, None)} is no range",
                 help_text="from lies before to, by 35 days at most",
             )
+        if self.at is not None and not since <= self.at <= until:
+            raise UsageError("at lies outside the range", help_text="it lies between from and to")
         return min(since, until - _SHORTEST), until
 
 
@@ -72,8 +80,9 @@ def load(visit: Visit) -> Shown:
     )
     if first is not None:  # from the first data on
         since = min(max(since, first - timedelta(minutes=1)), until - _SHORTEST)
-    finding, baseline, why = _explained(visit, now, last or until)
-    is_newest = until >= now.at - timedelta(minutes=1)
+    asked = query.at or query.until  # the moment that somebody asked for
+    finding, baseline, why = _explained(visit, now, query.at or last or until)
+    is_newest = (query.at or until) >= now.at - _MINUTE
     open_now = store.with_pages(store.open_now(now.pool)) if is_newest else []
     mine = [one for one in open_now if one.is_firing and now.key in servers_of(one)]
     # a notice tells what moved, not how the server is
@@ -82,30 +91,36 @@ def load(visit: Visit) -> Shown:
     state: str = now.state
     if incident is not None and incident.severity == "page":
         state = incident.state_word
-    is_lost = state == "no data" and query.until is None
+    is_lost = state == "no data" and asked is None
     text = why if finding is None else cut(state_text(finding), _LONGEST_TEXT)
     name = squeeze(clean(now.key.text), 60)
-    if incident is not None and page is not None:
+    told = None if asked is None else _told(store, now, asked)
+    if told is not None:
+        incident, headline = told[0], f"At {moment(asked, today)}: {clean(told[1].summary)}"
+    elif incident is not None and page is not None:
         line = line_of(incident)
         headline = line if line.startswith(name) else f"{name} in {line}"
     elif is_lost:
         headline = f"{name}: no data since {moment(now.since, today)}"
     else:
-        at = "" if query.until is None else f" at {moment(until, today)}"
+        at = "" if asked is None else f" at {moment(query.at or until, today)}"
         headline = f"{name}{at}: {text}"
     to_do = [] if finding is None else [(one.label, clean(one.text)) for one in what_to_do(finding)]
     lines = to_do if page is None else [*page_lines(page.lines, today)]
-    until_text = [] if query.until is None else ["--at", f"{until:%Y-%m-%dT%H:%MZ}"]
+    if told is not None:
+        lines = [*page_lines(told[1].lines, today)]
+    until_text = [] if asked is None else ["--at", f"{query.at or until:%Y-%m-%dT%H:%MZ}"]
     return {
         "title": f"Target {cut(clean(now.key.text), 80)}",
         "server": now,
-        "state": None if query.until else state,
+        "state": None if asked else state,
         "end": now.at,
         "incident": incident,
         "incidents": [one for one in mine if one is not incident],
         "since": since,
         "until": until,
         "has_end": query.until is not None,
+        "at": query.at,
         "ranges": [(text, until - timedelta(hours=hours)) for text, hours in _RANGES.items()],
         "headline": headline,
         "before": text if is_lost and finding is not None else None,
@@ -115,9 +130,19 @@ def load(visit: Visit) -> Shown:
         "no_data": why if first is None else None,
         "signals": None
         if first is None
-        else _signals(visit, now, (finding, baseline), rows, (since, until)),
+        else _signals(visit, now, (finding, baseline), rows, (since, until), query.at),
         "explain": visit.web.command("explain", clean(now.key.text), *until_text),
     }
+
+
+def _told(store: WebStore, now: ServerNow, at: datetime) -> tuple[Incident, Message] | None:
+    """What the last message about the server said at a moment in the past, a page first."""
+    near = store.incidents_between(now.pool, (at, at + _MINUTE), _INCIDENTS)
+    for one in sorted(near, key=lambda one: one.severity != "page"):
+        said = [message for message in one.messages if message.at <= at]
+        if said and one.severity != "notice" and now.key in servers_of(one):
+            return one, said[-1]
+    return None
 
 
 def _without_lengths(finding: Finding | None) -> str:
@@ -149,8 +174,9 @@ def _signals(
     explained: tuple[Finding | None, Baseline | None],
     rows: pl.DataFrame,
     span: tuple[datetime, datetime],
+    at: datetime | None,
 ) -> Shown:
-    """The plot of the signals, and its marks in words."""
+    """The plot of the signals, and its marks in words; ``at``: the moment of the answer above."""
     (finding, baseline), store = explained, visit.store
     bands, why = dict[str, tuple[float, float]](), "no baseline is in force"
     if baseline is not None:
@@ -162,7 +188,9 @@ def _signals(
     changed = changes(rows)[-_CHANGES:]
     ends = (span[0].timestamp(), span[1].timestamp())
     around = [*incident_spans(incidents, *ends), *change_ticks(changed, *ends)]
-    title = signal_title(finding, bands, moment(span[1], visit.now.date()))
+    if at is not None:
+        around += event_ticks([(at, _ANSWER)], *ends, _ANSWER, colour=1)
+    title = signal_title(finding, bands, moment(at or span[1], visit.now.date()))
     return {
         "plot": signal_plot(title, rows, span, bands, around),
         "without_usual": None if bands else why,

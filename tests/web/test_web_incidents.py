@@ -64,7 +64,7 @@ def test_open_ones_come_first_and_each_filter_leaves_its_own(tmp_path: Path) -> 
         answer = client.get("/incidents", params=query)
         return "".join(re.findall(r"/incidents/(\w)\w{11}", answer.text))
 
-    assert listed() == "7341256"  # what fires and nobody has, then the others; pages first
+    assert listed() == "7123456"  # pages first, and of these what fires and nobody has
     assert listed(size="4") + listed(size="4", page="2") == listed()
     assert listed(q='a"b') == listed(q="10%_b:1/1") == listed(q="10%_B") == "7"
     assert listed(q="gpu- drift") == "4"
@@ -135,10 +135,12 @@ def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: R
     first, last = looks(over, today)
     assert (first.title, first.line_1) == (alone.title, page.summary)
     assert last.title.startswith("At its end, ") and last.diagnosis is None
-    assert last.line_1.endswith("so no change is advised.") and not last.lines
+    assert last.line_1 == "RESOLVED" and last.lines[-1][1].endswith("so no change is advised.")
     assert [*looks(over.model_copy(update={"first": None}), today)] == [last]
     closed = over.model_copy(update={"resolved_reason": "its server is gone"})
-    assert [*looks(closed, today)][1].line_1 == "Its server is gone; no recovery was measured."
+    assert [*looks(closed, today)][1].lines[-1][1] == (
+        "Its server is gone; no recovery was measured."
+    )
 
 
 def test_a_change_can_be_copied_until_the_incident_is_over(
@@ -156,7 +158,7 @@ def test_a_change_can_be_copied_until_the_incident_is_over(
         over = with_values(one, resolved_at=copied.now)
         store.commit_tick(TickRecord(copied.now, copied.now + MINUTE, incidents=[over]))
     view = shown(web, f"/incidents/{one.id}")
-    assert view["commands"] == []
+    assert [what for what, _ in view["commands"]] == ["Explain it as of its end"]
 
 
 def test_a_silence_that_held_a_page_back_is_named(
@@ -165,10 +167,33 @@ def test_a_silence_that_held_a_page_back_is_named(
     path = f"/incidents/{copied.incident_id}"
     with sqlite3.connect(copied.path) as connection:
         connection.execute("DELETE FROM deliveries")
-    send(browser(web), path, "silence", ANA)
+    assert shown(web, path)["sent"].startswith("Nobody got it: no receiver takes")
+    assert "The reason or comment: is missing" in send(browser(web), path, "silence", ANA).text
+    send(browser(web), path, "silence", ANA, comment="draining")
     view = shown(web, path)
-    assert view["sent"].startswith("Nobody got it: no receiver takes")
-    assert view["holding"][0][0] == "Silenced" and view["holding"][0][1].endswith("by Ana")
+    assert view["sent"] == "Nobody got it: a silence held it back."
+    ((word, text, end_it),) = view["holding"]
+    assert word == "Silenced" and text.endswith("by Ana: draining")
+    assert "driftwatch silence --expire " in end_it
+
+
+def test_messages_stand_whole_and_other_incidents_of_the_server_are_named(
+    web: Web, copied: Recorded, opened: Callable[[], Store]
+) -> None:
+    with opened() as store:
+        one = store.incident(copied.incident_id)
+        page = build_page(CASES["budget"].finding, one, "firing", copied.now)
+        again = one.messages[0].model_copy(update={"event": "updated", "summary": "UPDATE worse"})
+        one = with_values(one, page=page, messages=(*one.messages, again))
+        other = with_values(one, id="b" * 12, pool=one.pool, rule="Other", alert="Other")
+        store.commit_tick(TickRecord(copied.now - MINUTE, copied.now, incidents=[one, other]))
+    view = shown(web, f"/incidents/{one.id}")
+    ((message, lines, command),) = view["updates"]
+    assert (message.summary, len(lines)) == ("UPDATE worse", len(again.lines))
+    assert command.startswith(f"{page.links.explain} --at {again.at:%Y-%m-%dT%H:%MZ}")
+    assert [near.id for near, _ in view["related"]] == ["b" * 12]
+    # the length that the page names, beside the wait in the queue of a full limit
+    assert "mean wait in the queue" in view["plot"].title
 
 
 def test_old_minutes_are_named_on_the_pages_of_incidents(
@@ -194,7 +219,7 @@ def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Re
 
 _TABLES = ("incidents", "silences", "baselines", "memory", "actions")
 # every form that changes something of an incident
-FORMS = (("acknowledge", {}), ("silence", {}), ("note", {"mark": "useful"}),
+FORMS = (("acknowledge", {}), ("silence", {"comment": "deploy"}), ("note", {"mark": "useful"}),
          ("note", {"comment": "on it"}))  # fmt: skip
 
 
@@ -232,7 +257,7 @@ def test_a_silence_that_is_sent_many_times_at_once_is_one(
     def post(_: int) -> int:
         client = browser(web)
         ready.wait(10)
-        return int(send(client, page, "silence", ANA).status_code)
+        return int(send(client, page, "silence", ANA, comment="deploy").status_code)
 
     with ThreadPoolExecutor(number) as threads:
         assert {*threads.map(post, range(number))} == {303}
