@@ -19,7 +19,7 @@ from driftwatch.incidents.delivery import status_text
 from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
-    from driftwatch.incidents.incident import Incident
+    from driftwatch.incidents.incident import Incident, Message
     from driftwatch.incidents.silence import Silence
     from driftwatch.store.people import IncidentStore
 
@@ -99,7 +99,8 @@ def _unheard(ids: Sequence[str]) -> str:
     """That no receiver got these incidents."""
     of_these = f"{len(ids)} of these" if len(ids) > 1 else "one of these"
     more = ", …" if len(ids) > 5 else ""
-    return f"no receiver got {of_these}: {', '.join(ids[:5])}{more} (see driftwatch doctor)"
+    checks = "driftwatch doctor -c FILE checks the receivers"
+    return f"no receiver got {of_these}: {', '.join(ids[:5])}{more} ({checks})"
 
 
 def reaches_nobody(incident: Incident, notified: Collection[str]) -> bool:
@@ -197,8 +198,17 @@ def _story(incident: Incident) -> list[tuple[datetime, str]]:
         (at, f"{what} {few(names[:NAMED_SERVERS], len(names))}")
         for (at, what), names in changed.items()
     ]
-    said = [(one.at, one.summary) for one in incident.messages]
+    said = [(one.at, _whole(one)) for one in incident.messages]
     return sorted([*joined, *said], key=lambda event: event[0])
+
+
+def _whole(message: Message) -> str:
+    """Line 1, with all of the change where it was cut for a phone."""
+    change = next((line.text for line in message.lines if line.label == "Change"), "")
+    moves = change.split(": ")[0]
+    if not message.summary.endswith("…") or "→" not in moves:
+        return message.summary
+    return f"{message.summary.rpartition('. ')[0]}. Set {moves}"
 
 
 def _when(at: datetime, now: datetime) -> str:

@@ -96,7 +96,7 @@ def _advice(advice: Advice | None) -> str:
     if advice is None or advice.action == "insufficient":
         return "none yet"
     if advice.action == "change":
-        return f"set {setting_change(advice)}"
+        return f"set {setting_change(advice).replace(' (inferred)', '')}"  # line 1 is cut at it
     if advice.action == "no_action":
         return "nothing to do"
     if advice.instead:

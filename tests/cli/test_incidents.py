@@ -13,6 +13,7 @@ from fakes.manual_clock import ManualClock
 from outbox import planned
 from page_cases import CAP
 
+from driftwatch.notify.page import Line
 from driftwatch.store import Store, TickRecord
 
 
@@ -103,6 +104,18 @@ def test_the_table_on_a_terminal(
     assert "…" not in "".join(rows)  # nothing is cut
 
 
+def test_a_line_that_was_cut_for_a_phone_is_whole_here(run: Run, fill: Callable[..., Path]) -> None:
+    change = "max_num_seqs 128 → 512, max_num_batched_tokens 1024 → 4096"
+    page = CAP.page().model_copy(
+        update={
+            "summary": "FIRING a:1: 46 % miss TTFT 1 s. Set max_num_seqs 128 → 512, max_num_…",
+            "lines": (Line("Change", f"{change}: restart with --max-num-seqs=512"),),
+        }
+    )
+    fill(incident("a", page=page).with_message(page))
+    assert f"FIRING a:1: 46 % miss TTFT 1 s. Set {change}\n" in run("incidents", "aaaaaaaa")[1]
+
+
 def test_incidents_names_the_pages_that_no_receiver_got(run: Run, tmp_path: Path) -> None:
     page = CAP.page()
     lost, sent = incident("a", page=page), incident("b", page=page)
@@ -118,7 +131,8 @@ def test_incidents_names_the_pages_that_no_receiver_got(run: Run, tmp_path: Path
         store.commit_tick(TickRecord(START, now, incidents, deliveries=(delivery,)))
     code, _, err = run("incidents", "--db", "driftwatch.db")
     assert code == 0
-    assert err == "no receiver got one of these: aaaaaaaa (see driftwatch doctor)\n"
+    hint = "(driftwatch doctor -c FILE checks the receivers)"
+    assert err == f"no receiver got one of these: aaaaaaaa {hint}\n"
     _, out, _ = run("incidents", "--db", "driftwatch.db", "--json")
     listed = {one["id"][0]: one for one in json.loads(out)["incidents"]}
     assert [name for name, one in listed.items() if one["reaches_nobody"]] == ["a"]

@@ -92,6 +92,7 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
         moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
     )
     assert not says_less(replayed, change)
+    assert (what_changed(None, change) or "").startswith("advice now: set max_num_seqs 8 → 40, ")
     four, three = (replayed.model_copy(update={"replicas": n}) for n in (4, 3))
     assert says_less(four, three) and not says_less(three, four)
 
