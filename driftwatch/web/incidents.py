@@ -13,7 +13,7 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import Delivery, status_text
 from driftwatch.incidents.incident import Incident, Message
-from driftwatch.incidents.silence import silences_incident, silencing
+from driftwatch.incidents.silence import Silence, silences_incident, silencing
 from driftwatch.model import Diagnosis, Limit, TargetKey
 from driftwatch.notify.advice import NOTHING_TO_DO, few, vllm_arguments
 from driftwatch.notify.headline import opening
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
 _MOST_SERVERS, _MOST_RELATED = 20, 20
-_SILENCED, _WAS_SILENCED = "Silenced", "Was silenced"
 _AROUND, _DAY = timedelta(hours=1), timedelta(days=1)  # of the plot before the incident began
 
 
@@ -140,7 +139,8 @@ def load(visit: Visit) -> Shown:
     store, today = visit.store, visit.now.date()
     incident = incident_named(store, visit.path["incident_id"])
     page, state, headline = incident.page, incident.state_word, line_of(incident)
-    deliveries, holding = store.deliveries(incident.id), [*_holding(visit, incident)]
+    deliveries = store.deliveries(incident.id)
+    silences = [one for one in store.silences() if silences_incident(one, incident)]
     verified = None if page is None else page.verification
     until = min(visit.now, (incident.resolved_at or visit.now) + _AROUND / 2)
     since = max(incident.started_at - _AROUND, until - LONGEST)
@@ -161,11 +161,11 @@ def load(visit: Visit) -> Shown:
         "end": store.newest_minute(),
         "related": [*_related(store, incident, until)],
         "updates": [*_updates(visit.web, incident, today)],
-        "sent": _sent(incident, deliveries, holding, today),
+        "sent": _sent(incident, deliveries, silences, today),
         "commands": [] if page is None else [*_commands(visit.web, incident, page)],
         "plot": _plot(visit, incident, deliveries, rows),
         "changes": changes(rows),
-        "holding": holding,
+        "holding": [*_holding(visit, incident, silences)],
         "deliveries": [(one, status_text(one, today)) for one in deliveries],
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
@@ -221,7 +221,7 @@ def _plot(
 def _sent(
     incident: Incident,
     deliveries: Iterable[Delivery],
-    holding: Iterable[tuple[str, str, str]],
+    silences: Iterable[Silence],
     today: date,
 ) -> str:
     """Which receivers got the page, in a sentence; where none did, why."""
@@ -234,7 +234,7 @@ def _sent(
         return f"No receiver has it: {status_text(pages[0], today)}."
     if incident.firing_at is None:
         return "It has not fired yet, so nobody got anything."
-    if any(label in (_SILENCED, _WAS_SILENCED) for label, *_ in holding):
+    if any(one.active(incident.firing_at) for one in silences):
         return "Nobody got it: a silence held it back."
     return (
         f"Nobody got it: no receiver takes a {incident.severity} of this pool and rule (of a "
@@ -273,14 +273,15 @@ def incident_named(store: WebStore, id_prefix: str) -> Incident:
         raise NotFound(error.message, search(LIST_PATH, id_prefix)) from None
 
 
-def _holding(visit: Visit, incident: Incident) -> Iterator[tuple[str, str, str]]:
+def _holding(
+    visit: Visit, incident: Incident, silences: Iterable[Silence]
+) -> Iterator[tuple[str, str, str]]:
     """(label, text, command that ends it) of what holds its messages back, or did."""
     end = incident.resolved_at or visit.now
-    for one in visit.store.silences():
-        is_near = one.starts_at <= end and one.ends_at > incident.started_at
-        if is_near and silences_incident(one, incident):
+    for one in silences:
+        if one.starts_at <= end and one.ends_at > incident.started_at:
             is_active = one.active(visit.now)
-            word = _SILENCED if is_active else _WAS_SILENCED
+            word = "Silenced" if is_active else "Was silenced"
             end_it = visit.web.command("silence", "--expire", one.id) if is_active else ""
             why = f": {one.comment}" if one.comment else ""
             span = f"{one.starts_at:%Y-%m-%d %H:%M} UTC to {one.ends_at:%Y-%m-%d %H:%M} UTC"
