@@ -180,12 +180,13 @@ class Advice(Document):
     wrong_if: str | None = None  # what would falsify it
     effect: tuple[str, ...] = ()  # what the change is forecast to bring, in words with numbers
     not_cured: tuple[str, ...] = ()  # what stays lost, in words with numbers
-    # why this value and not the next larger one, in a sentence; None where there is none
+    # why this value and not the next smaller or larger one, in words; None where there is none
     value_reason: str | None = None
     # what helps where no setting does and can be done at once, the first choice first: "add 2
     # replicas: forecast 99 % of requests in target"
     instead: tuple[str, ...] = ()
-    replicas: int | None = None  # all together, where ``instead`` adds some
+    # all together, where ``instead`` adds some, or where the change alone does not serve the load
+    replicas: int | None = None
     later: tuple[str, ...] = ()  # what helps and is work for office hours: "use an fp8 KV cache"
     # the numbers behind ``effect``, by name with units, for the track record; None without a replay
     forecast: Mapping[str, Any] | None = None
@@ -201,6 +202,11 @@ class Advice(Document):
         """The reason as a sentence of its own: ``no knob helps: …``."""
         lead = LEADS.get(self.reason.code)
         return f"{lead}: {self.reason.text}" if lead else self.reason.text
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """Knob → the value that it is to be set to."""
+        return {move.knob: move.to_value for move in self.moves}
 
 
 @dataclass(frozen=True, slots=True)

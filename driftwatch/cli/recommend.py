@@ -24,7 +24,6 @@ from driftwatch.cli.options import (
 )
 from driftwatch.cli.printer import print_json
 from driftwatch.errors import UsageError
-from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
     from driftwatch.cli.target import Evaluated, TargetWindow
@@ -55,7 +54,7 @@ _LARGEST = 10_000_000  # of a knob: more is a typing error
     "--what-if",
     str,
     "Ask about this value as well: max_num_seqs=512, replicas=3, prefix_hit_ratio=0.5; repeat "
-    "it: scheduler settings form one configuration, the rest are tried one by one.",
+    "it: all of them form one configuration.",
     multiple=True,
     metavar="KNOB=VALUE",
 )
@@ -93,7 +92,6 @@ def command(
     """
     from driftwatch.cli.target import target_window
     from driftwatch.clock import SystemClock
-    from driftwatch.pipeline.advice import kept_advice, settings_of
     from driftwatch.pipeline.explain import DEFAULT_TREE
     from driftwatch.recommend.advise import advise
     from driftwatch.simulate.hardware import shipped_hardware
@@ -109,14 +107,10 @@ def command(
         )
     with target_window(target, history, _EVIDENCE, today=today, until_last=True) as scope:
         evaluated = scope.evaluated(length or _LONGEST, DEFAULT_TREE, finding_needed=False)
-        before = None if values else _page_advice(scope)
-        if before is not None:
-            moment = replace(evaluated.moment, advised=settings_of(before))
-            evaluated = replace(evaluated, moment=moment)
+        moment = replace(evaluated.moment, before=_page_advice(scope))
+        evaluated = replace(evaluated, moment=moment)
         question = _question(evaluated, scope.plan, length, values, rest)
     advice = advise(question, hardware=tables)
-    if before is not None and (kept := kept_advice(before, advice)) is not None:
-        advice = as_paged(advice, kept)
     if as_json:
         _print_json(advice, scope)
     else:
@@ -133,22 +127,6 @@ def _page_advice(scope: TargetWindow) -> Advice | None:
             if row.incident_id == one.id and row.answer.advice.action == "change":
                 return row.answer.advice
     return None
-
-
-def as_paged(advice: Answer, kept: Advice) -> Answer:
-    """The answer with the page's change, or with why it is another one by now."""
-    from driftwatch.pipeline.advice import settings_of
-
-    settings = settings_of(kept)
-    row = next((one for one in advice.what_ifs if dict(one.knobs) == settings), None)
-    if row is None or kept.at is None:
-        return advice.model_copy(update={"advice": kept})
-    why = (
-        f"as on the page; its forecast is of {moment(kept.at, advice.at.date())}, the table of now"
-    )
-    kept = kept.model_copy(update={"value_reason": why})
-    what_ifs = tuple(one for one in advice.what_ifs if one is not row)
-    return advice.model_copy(update={"advice": kept, "advised": row, "what_ifs": what_ifs})
 
 
 def _question(

@@ -11,6 +11,7 @@ from driftwatch.notify.advice import setting_change, vllm_arguments
 from driftwatch.numbers import change, figure, percent, rate, span
 from driftwatch.recommend.advice import FIGURES, TOLERANCE, Answer, Candidate
 from driftwatch.recommend.situation import NEAR_CAPACITY
+from driftwatch.recommend.verdict import CAN_WAIT
 from driftwatch.recommend.words import aims, what_if_text
 
 _UNKNOWN_CELL = "?"
@@ -83,6 +84,11 @@ def settles(advice: Answer) -> str | None:
 
 def _answer(advice: Answer, name: str) -> str:
     answer = advice.advice
+    if advice.traffic_of and not advice.traffic_of.startswith(f"{name},"):
+        name = f"{name} (by the load of {advice.traffic_of})"
+    if answer.reason.code == CAN_WAIT:
+        set_to = setting_change(answer)
+        return f"{name}: nothing to do now, {answer.why}. Before more load comes, set {set_to}"
     if answer.action == "change":
         brings = answer.effect[0] if answer.effect else answer.why
         return f"{name}: set {setting_change(answer)}. {brings[:1].upper()}{brings[1:]}"
@@ -106,7 +112,7 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
         return
     undo = answer.undo and f"{answer.undo}{f' if {answer.wrong_if}' if answer.wrong_if else ''}"
     for label, text in (
-        ("Change", "; ".join(answer.effect[1:])),
+        ("Change", "; ".join(answer.effect[answer.reason.code != CAN_WAIT :])),
         ("Value", answer.value_reason),
         ("Or", "; ".join(answer.instead[1:])),
         ("Why", answer.why if answer.instead else None),
@@ -127,13 +133,12 @@ def _loads(advice: Answer) -> Iterator[str]:
     share = "its capacity is unknown" if used is None else f"{percent(used)} of its capacity now"
     waves = _waves(advice) if used is not None and used < NEAR_CAPACITY else ""
     load = f"{rate(advice.offered_requests_per_second)} per server, {share}{waves}"
-    yield f"load: {load}. The table forecasts for this load, a fifth less and a fifth more"
+    yield f"load: {load}"
+    yield "in target: the mean at this load, a fifth less and a fifth more; the rest: at this load"
     most = "a full server completes"
     if advice.slo is not None:
         most = f"one server takes with {percent(advice.slo.share)} of requests in target"
-    before = advice.capacity_reference_requests_per_second
-    was = "" if before is None else f"; with the baseline's lengths it was {rate(before)}"
-    yield f"capacity: the most req/s that {most}{was}"
+    yield f"capacity: the most req/s that {most}"
 
 
 def _waves(advice: Answer) -> str:
@@ -170,7 +175,8 @@ def _traffic(advice: Answer, name: str, today: date | None) -> str:
     if not advice.requests:
         return f"traffic of {name}, {when}: not simulated"
     source = "rebuilt from metrics" if advice.source == "metrics" else f"from the {advice.source}"
-    return f"from {advice.requests:,} requests of {name}, {when}, {source}"
+    of = advice.traffic_of or name
+    return f"from {advice.requests:,} requests of {of}, {when}, {source}"
 
 
 def _targets(advice: Answer) -> Iterator[str]:

@@ -61,8 +61,9 @@ def _reason(before: Advice | None, now: Advice | None) -> str:
     """Why a change has another value than the one before."""
     if before is None or now is None or not (before.moves and now.moves):
         return ""
-    if (now.value_reason or "").startswith("with "):
-        return f": {now.value_reason}"
+    why = (now.value_reason or "").partition("; ")[0]
+    if why.startswith("with "):
+        return f": {why}"
     (one, *_), (other, *_) = before.moves, now.moves
     if one.knob != other.knob or one.to_value == other.to_value:
         return ""
@@ -85,7 +86,7 @@ def says_less(before: Advice | None, now: Advice | None) -> bool:
     """
     if before is None or now is None or now.action == "insufficient":
         return before is not None and before.action == "none"
-    if before.replicas is not None and now.replicas is not None:
+    if before.replicas is not None and now.replicas is not None and not now.moves:
         return now.replicas <= before.replicas
     is_alike = now.action == before.action and now.action in ("none", "change")
     return is_alike and before.basis == "simulation" != now.basis

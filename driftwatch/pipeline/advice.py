@@ -14,7 +14,7 @@ from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Advice, Diagnosis, Finding, Reason, Target, TargetKey
 from driftwatch.notify.page import NOTICE_ADVISES_NOTHING
-from driftwatch.numbers import count, duration, knob, milliseconds, percent
+from driftwatch.numbers import count, duration, percent
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings
 from driftwatch.pipeline.minutes import WINDOW, with_last_speed
@@ -26,7 +26,6 @@ from driftwatch.pipeline.question import (
     target_advice,
 )
 from driftwatch.recommend.advice import Answer
-from driftwatch.recommend.search import TIES
 from driftwatch.recommend.words import aims
 from driftwatch.rulebook.rules import Rule
 from driftwatch.store.history import TargetAdvice
@@ -111,15 +110,10 @@ def advised(
             used += 1
             leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
             moment = _moment(evaluation, finding.target, row, at)
-            if again and (last := _last_advice(incident)) is not None:
-                moment = replace(moment, advised=settings_of(last))
+            if again:
+                moment = replace(moment, before=_last_advice(incident))
             advices.append(evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id))
             finding = with_advice(finding, advices[-1])
-            if (
-                again
-                and (kept := kept_advice(_last_advice(incident), advices[-1].answer)) is not None
-            ):
-                finding = replace(finding, advice=kept)
         settled[incident.id] = finding
     return settled, tuple(advices)
 
@@ -128,35 +122,6 @@ def _last_advice(incident: Incident) -> Advice | None:
     """The change that its page advises; None where it advises none."""
     advice = None if incident.page is None else incident.page.advice
     return advice if advice is not None and advice.action == "change" else None
-
-
-def settings_of(advice: Advice) -> dict[str, float]:
-    """Knob → the value that it is to be set to."""
-    return {move.knob: move.to_value for move in advice.moves}
-
-
-def kept_advice(before: Advice | None, answer: Answer) -> Advice | None:
-    """What the page advises, where another setting brings no more than :data:`TIES` over it and it
-    keeps the time per output token; else the advice of now with what the one before would bring.
-    None: the answer stays as it is.
-    """
-    now, advised = answer.advice, answer.advised
-    if before is None or now.action != "change" or advised is None:
-        return None
-    settings = settings_of(before)
-    row = next((one for one in answer.what_ifs if dict(one.knobs) == settings), None)
-    if settings == settings_of(now) or row is None or row.in_target_ratio is None:
-        return None
-    target = None if answer.slo is None else answer.slo.tpot_seconds
-    tpot = row.tpot_p95_seconds
-    is_cheap = target is None or (tpot is not None and tpot <= target)
-    if is_cheap and row.in_target_ratio >= (advised.in_target_ratio or 0.0) - TIES:
-        return before
-    values = " and ".join(knob(value) for value in settings.values())
-    brings = f"{percent(row.in_target_ratio)} of requests in target"
-    if not is_cheap and tpot is not None:
-        brings = f"TPOT p95 {milliseconds(tpot)}"
-    return now.model_copy(update={"value_reason": f"with {values} now {brings}"})
 
 
 def _needs_simulation(
@@ -244,7 +209,8 @@ def _simulated_for(advice: Answer) -> str | None:
         source = _SLO_SOURCES.get(advice.slo_source, "no slo given: twice the baseline's p95")
         text = f"{aims(advice.slo)} for {percent(advice.slo.share)} of requests ({source})"
     window = "" if advice.window_seconds is None else f" of {duration(advice.window_seconds)}"
-    return f"{text}; simulated from {count(advice.requests)} requests{window}"
+    of = "" if advice.traffic_of is None else f" on {advice.traffic_of}"
+    return f"{text}; simulated from {count(advice.requests)} requests{window}{of}"
 
 
 def _may_change(answer: TargetAdvice) -> bool:

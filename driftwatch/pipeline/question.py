@@ -50,8 +50,7 @@ class Moment:
     replicas: int | None = None  # of its pool; None = unknown
     gpus: pl.DataFrame | None = None
     shown_budget: float | None = None  # token budget that steps needed since the server's start
-    # settings that were advised before, which are simulated besides
-    advised: Mapping[str, float] = field(default_factory=dict)
+    before: Advice | None = None  # the change that an open page advises
 
     def answered(
         self, answer: Answer, incident_id: str | None, failed: str | None = None
@@ -101,7 +100,9 @@ def question_for(
     every = mine
     if moment.beside is not None and log is None:
         every = pl.concat([mine, moment.beside.filter(inside & ~own)], how="diagonal")
-    used, *others = (one.select(*MINUTE_SCHEMA) for one in pooled(key, every, at).values())
+    frames = pooled(key, every, at)
+    used, *others = (one.select(*MINUTE_SCHEMA) for one in frames.values())
+    busiest = f"{next(iter(frames)).text}, the busiest of {len(frames)} servers"
     slo = options.slo
     source: SloSource = "command line"
     if slo is None:
@@ -126,7 +127,9 @@ def question_for(
         reference=reference_in(row),
         evidence=row,
         leaf=leaf,
-        what_if=options.what_if or moment.advised,
+        what_if=options.what_if,
+        before=moment.before,
+        traffic_of=busiest if others else None,
         log=log,
         replicas=moment.replicas,
         seed=options.seed,

@@ -22,10 +22,11 @@ class Question:
     """A question for advice: a server's minutes up to ``at``, in order, and its settings.
 
     ``beside``: minutes of its peers, a frame each; then ``minutes`` are those of the busiest of
-    all. ``slo`` None = derived from ``reference`` (``reference_*`` columns of the evidence row,
-    empty without one). ``leaf``: where the diagnosis ended. ``what_if``: knob, ``replicas`` or
-    ``prefix_hit_ratio`` → value. ``log``: the requests themselves, on the window's clock; None =
-    rebuilt from the metrics.
+    all, and ``traffic_of`` names it. ``slo`` None = derived from ``reference`` (``reference_*``
+    columns of the evidence row, empty without one). ``leaf``: where the diagnosis ended.
+    ``what_if``: knob, ``replicas`` or ``prefix_hit_ratio`` → value. ``before``: the change that an
+    open page advises. ``log``: the requests themselves, on the window's clock; None = rebuilt from
+    the metrics.
     """
 
     at: datetime
@@ -41,6 +42,8 @@ class Question:
     replicas: int | None = None
     seed: int = 0
     beside: Sequence[pl.DataFrame] = ()
+    traffic_of: str | None = None
+    before: Advice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +155,12 @@ class ModelCheck:
 class Answer(Document):
     """The whole answer; None = not known, or the answer did not come so far.
 
-    ``candidates`` were swept, in the table's order, today among them; ``what_ifs`` what was asked
-    for besides; ``settings``: knob → today's value as simulated; ``window_seconds``: length of the
-    stretch that was simulated, which ends at ``at``; ``requests``: how many; ``notes``: what is not
-    known and what was taken instead; ``contradiction``: a configured setting that the minutes
-    contradict, and how to correct it.
+    ``candidates`` were simulated, today first; ``what_ifs`` what was asked for besides;
+    ``traffic_of``: the server whose minutes these are, where a pool shares one answer;
+    ``settings``: knob → today's value as simulated; ``window_seconds``: length of the stretch that
+    was simulated, which ends at ``at``; ``requests``: how many; ``notes``: what is not known and
+    what was taken instead; ``contradiction``: a configured setting that the minutes contradict, and
+    how to correct it.
     """
 
     schema_version: Literal[2] = 2
@@ -172,7 +176,9 @@ class Answer(Document):
     what_ifs: tuple[Candidate, ...] = ()
     advised: Candidate | None = None
     gain: GainRange | None = None
+    # of answers before 0.19: at the baseline's lengths
     capacity_reference_requests_per_second: float | None = None
+    traffic_of: str | None = None
     offered_requests_per_second: float | None = None
     settings: Mapping[str, float] = field(default_factory=dict)
     window_seconds: float | None = None

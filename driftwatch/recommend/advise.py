@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from driftwatch.diagnose.not_a_knob import not_a_knob
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Advice, Reason, Slo
-from driftwatch.numbers import brief, change, milliseconds, percent
+from driftwatch.numbers import brief, change, knob, milliseconds, moment, percent
 from driftwatch.recommend.advice import (
     FIGURES,
     TOLERANCE,
@@ -20,13 +21,18 @@ from driftwatch.recommend.advice import (
     Question,
     targets_of,
 )
-from driftwatch.recommend.alternatives import alternatives, asked_for, baseline_capacity
+from driftwatch.recommend.alternatives import alternatives, asked_for, enough_replicas
 from driftwatch.recommend.search import (
+    MARGIN,
+    TIES,
     Gain,
     Option,
     chosen,
+    fills_kv,
     finalists,
+    gain_of,
     nearest,
+    saves_kv,
     single_knobs,
 )
 from driftwatch.recommend.server import Knobs, setting_of
@@ -41,16 +47,16 @@ from driftwatch.recommend.verdict import (
     Case,
     by_measured_capacity,
     changed,
+    is_overloaded,
     kv_binds,
     no_action,
     no_knob,
 )
 from driftwatch.recommend.window import missed, nobody_waited, share_met
-from driftwatch.recommend.words import aims
+from driftwatch.recommend.words import aims, share_in_target
 from driftwatch.simulate.hardware import Hardware
 
 _FINALISTS = 3
-MARGIN = 0.7  # of the capacity: below it nothing is scarce
 CAPACITY_GAIN = 0.10  # of the capacity, where more than that of it is in use
 _NEARLY = 0.8  # of the demand: a change for capacity must serve as much
 _UNEXPLAINED = 0.1  # of the requests: if so many more miss than simulated, something else is slow
@@ -120,14 +126,13 @@ def _described(answer: Answer, situation: Situation) -> Answer:
             "no latency target: judged by requests that wait at most 1 s for admission, "
             "capacity is what a full server serves"
         )
-    if question.beside:
-        notes.append(f"judged by the traffic of {1 + len(question.beside)} servers of the pool")
     return answer.model_copy(
         update={
             "step_time": situation.step_times.fit,
             "settings": today,
             "window_seconds": situation.now.seconds,
             "offered_requests_per_second": situation.offered,
+            "traffic_of": question.traffic_of,
             "source": "metrics" if question.log is None else "request log",
             "requests": round(demand.requests_per_second * situation.now.seconds),
             "notes": tuple(notes),
@@ -172,22 +177,17 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     own = situation.question.slo_source != "command line"
     seen_missed = own and missed(situation.now)
     is_in_target = not seen_missed and (today.in_target_ratio or 0.0) >= share
-    reference = baseline_capacity(situation, today.capacity_requests_per_second)
-    case = Case(situation, today, reference, is_in_target)
+    case = Case(situation, today, answer.check, is_in_target)
     options = _options(case, [gain for gain in gains if gain.is_worth_it])
-    choice = chosen(options, configurations[0])
+    choice = chosen(options, configurations[0], situation.most)
     if choice is None:
         options, choice = _for_capacity(case, gains)
     what_ifs = asked_for(situation, today)
-    answer = answer.model_copy(
-        update={
-            "today": today,
-            "capacity_reference_requests_per_second": reference,
-            "candidates": (today, *(one.row for one in options)) if table else (),
-        }
-    )
+    rows = [today, *(one.row for one in options)]
+    answer = answer.model_copy(update={"today": today, "candidates": tuple(rows) if table else ()})
     if choice is not None:
-        return _changed(answer, case, choice, what_ifs, table=table)
+        answer = answer.model_copy(update={"what_ifs": tuple(what_ifs)})
+        return _changed(answer, case, _with_kv_room(case, choice), table=table)
     used, met = case.utilization, share_met(situation.now, situation.slo)
     simulated = today.in_target_ratio or 0.0
     if met is not None and simulated >= share and met < share - _UNEXPLAINED:
@@ -218,41 +218,87 @@ def _for_capacity(case: Case, gains: Sequence[Gain]) -> tuple[list[Option], Opti
     options = _options(case, [gain for gain in gains if gain.serves])
     enough = max((1 + CAPACITY_GAIN) * limit, _NEARLY * case.situation.offered)
     larger = [one for one in options if (one.row.capacity_requests_per_second or 0.0) >= enough]
-    return options, nearest(larger, case.situation.settings.configurations[0])
+    configuration = case.situation.settings.configurations[0]
+    return options, nearest(larger, configuration, case.situation.most)
 
 
-def _changed(
-    answer: Answer, case: Case, choice: Option, what_ifs: Sequence[Candidate], *, table: bool
-) -> Answer:
+def _with_kv_room(case: Case, choice: Option) -> Option:
+    """The choice; the next smaller value of its knob where that :func:`saves_kv`."""
+    situation = case.situation
+    if not fills_kv(choice.row) or (smaller := _next_to(case, choice.row, -1)) is None:
+        return choice
+    gain = gain_of(situation.outlook, smaller.knobs)
+    is_better = gain.is_worth_it and saves_kv(smaller, choice.row, situation.offered)
+    return Option(gain, smaller) if is_better else choice
+
+
+def _changed(answer: Answer, case: Case, choice: Option, *, table: bool) -> Answer:
+    choice, replaced, why = _or_before(case, choice)
     gain, then = choice.gain, choice.row
-    larger = _next_larger(case, then)
+    beside = [_next_to(case, then, side) for side in (-1, 1)] if table else []
+    others = [one for one in beside if one is not None]
+    untold = [one for one in others if replaced is None or one.knobs != replaced.knobs]
     low, high = gain.range
-    rows = list(answer.candidates)
-    known = [case.now(then.knobs), *(row.knobs for row in rows)]
-    if table and larger is not None and larger.knobs not in known:
-        rows.append(larger)
+    limit, more = then.capacity_requests_per_second, None
+    if limit and is_overloaded(case, then):
+        more = enough_replicas(case.situation, limit, then.knobs)
+    every = (*answer.candidates, *filter(None, (replaced,)), then, *others) if table else ()
+    rows = {tuple(sorted(one.knobs.items())): one for one in every}
     return answer.model_copy(
         update={
-            "advice": changed(case, then, gain, larger),
+            "advice": changed(case, then, gain, untold, more, why),
             "advised": then,
             "gain": GainRange(gain.mean, low, high, gain.chance_of_harm),
-            "candidates": tuple(rows),
-            "what_ifs": tuple(what_ifs),
+            "candidates": tuple(rows.values()),
+            "what_ifs": (*answer.what_ifs, *filter(None, (more,))),
         }
     )
 
 
-def _next_larger(case: Case, then: Candidate) -> Candidate | None:
-    """The next larger value of the advised knob; None where there is none."""
+def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, str | None]:
+    """The choice; or what an open page advises, where the choice brings no more than :data:`TIES`
+    over it and it keeps the time per output token.
+
+    Returns:
+        The option that is advised, the row of the one that it replaces, and why.
+    """
+    situation, before = case.situation, case.situation.question.before
+    if before is None or before.settings == case.now(before.settings):
+        return choice, None, None
+    at, knobs, best = situation.question.at, before.settings, choice.row
+    same = f"as advised {moment(before.at, at.date())}" if before.at and before.at < at else None
+    if knobs == best.knobs:
+        return choice, None, same
+    row = row_of(situation, knobs, best.capacity_requests_per_second)
+    if row.in_target_ratio is None:
+        return choice, row, None
+    target = None if situation.slo is None else situation.slo.tpot_seconds
+    tpot = row.tpot_p95_seconds
+    is_cheap = target is None or (tpot is not None and tpot <= target)
+    is_alike = row.in_target_ratio >= (best.in_target_ratio or 0.0) - TIES
+    if is_cheap and (is_alike or saves_kv(row, best, situation.offered)):
+        return Option(gain_of(situation.outlook, knobs), row), None, same
+    values = " and ".join(knob(value) for value in knobs.values())
+    brings = share_in_target(row.in_target_ratio, situation.slo)
+    if not is_cheap and tpot is not None:
+        brings = f"TPOT p95 {milliseconds(tpot)}"
+    return choice, row, f"with {values} now {brings}"
+
+
+def _next_to(case: Case, then: Candidate, side: Literal[-1, 1]) -> Candidate | None:
+    """The next smaller (-1) or larger (1) value of the advised knob; None where there is none, or
+    it is today's.
+    """
     situation = case.situation
-    knob, value = next(iter(then.knobs.items()))
+    name, value = next(iter(then.knobs.items()))
     now = situation.settings.configurations[0]
-    today = replace(now, **{knob: round(value)})  # type: ignore[arg-type]
-    line = single_knobs(today, budget_known=situation.settings.budget_known)
-    larger = [one[knob] for one in line if knob in one and one[knob] > value]
-    if not larger:
+    moved = replace(now, **{name: round(value)})  # type: ignore[arg-type]
+    line = single_knobs(moved, budget_known=situation.settings.budget_known)
+    steps = [side * (one[name] - value) for one in line if name in one]
+    step = min((one for one in steps if one > 0), default=None)
+    if step is None:
         return None
-    knobs: Knobs = {**then.knobs, knob: min(larger)}
+    knobs: Knobs = {**then.knobs, name: value + side * step}
     if knobs == case.now(knobs):
-        return replace(case.today, knobs=knobs)
+        return None
     return row_of(situation, knobs, then.capacity_requests_per_second)

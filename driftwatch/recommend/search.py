@@ -22,6 +22,9 @@ HARM_CHANCE = 0.10  # … may be so likely
 LEAST_SHARE = 0.30  # in target afterwards: below it the answer is capacity
 TIES = 0.02  # of the requests: shares that differ by less are the same
 _SAME = 1.1  # times: capacities and prices that differ by less are the same
+_SAME_CAPACITY = 1.05  # times: servers that cannot keep up serve as much if they differ by less
+MARGIN = 0.7  # of the capacity: below it nothing is scarce
+KV_FULL = 0.95  # of the KV cache, at its peak: from there on requests are preempted
 _PAIRED = 2  # of each kind of knob, the best ones are tried together
 # Times today's value: no batch, and no step, has been larger.
 MOST_TIMES = {"max_num_seqs": 8.0, "max_num_batched_tokens": 4.0}
@@ -206,28 +209,50 @@ class Option:
     gain: Gain
     row: Candidate
 
-    def beats(self, other: Option) -> bool:
-        """More capacity, by a tenth, at a time between tokens that is the same to a tenth."""
+    def beats(self, other: Option, most: float) -> bool:
+        """More capacity, by a tenth, at a time between tokens that is the same to a tenth, where
+        the other one is short of capacity at the rate ``most``.
+        """
         capacity, price = self.row.capacity_requests_per_second, self.row.itl_p99_seconds
+        served = other.row.capacity_requests_per_second or 0.0
         at_most = _SAME * (other.row.itl_p99_seconds or math.inf)
-        more = (capacity or 0.0) > _SAME * (other.row.capacity_requests_per_second or 0.0)
+        more = MARGIN * served < most and (capacity or 0.0) > _SAME * served
         return more and (price or math.inf) <= at_most
 
 
-def chosen(options: Sequence[Option], today: SchedulerConfiguration) -> Option | None:
+def saves_kv(one: Candidate, best: Candidate, offered: float) -> bool:
+    """Whether it leaves room in the KV cache, which the best one fills, and serves as much, where
+    neither keeps up with ``offered``.
+
+    The share in target of a server that does not keep up says only how long its queue takes to
+    grow: both need as many replicas beside them.
+    """
+    limit, most = one.capacity_requests_per_second, best.capacity_requests_per_second
+    if not limit or not most or most >= offered or limit * _SAME_CAPACITY < most:
+        return False
+    return fills_kv(best) and not fills_kv(one)
+
+
+def fills_kv(one: Candidate) -> bool:
+    """Whether its KV cache is full at the peak."""
+    return (one.kv_cache_peak_ratio or 0.0) >= KV_FULL
+
+
+def chosen(options: Sequence[Option], today: SchedulerConfiguration, most: float) -> Option | None:
     """The option that is advised, by its gain; None = none is worth a restart.
 
     Of those within :data:`TIES` of the best mean gain, and then of the best gain at the highest
-    demand, it is the :func:`nearest`: one restart is enough for the load that may come.
+    demand, it is the :func:`nearest`: one restart is enough for the load that may come. ``most``:
+    the highest rate that is simulated.
     """
     left = [one for one in options if one.gain.is_worth_it]
     best = max((one.gain.mean for one in left), default=0.0)
     left = [one for one in left if one.gain.mean >= best - TIES]
     peak = max((one.gain.peak for one in left), default=0.0)
-    return nearest([one for one in left if one.gain.peak >= peak - TIES], today)
+    return nearest([one for one in left if one.gain.peak >= peak - TIES], today, most)
 
 
-def nearest(options: Sequence[Option], today: SchedulerConfiguration) -> Option | None:
+def nearest(options: Sequence[Option], today: SchedulerConfiguration, most: float) -> Option | None:
     """The smallest move among the options that no other one beats; None = there is no option."""
-    left = [one for one in options if not any(other.beats(one) for other in options)]
+    left = [one for one in options if not any(other.beats(one, most) for other in options)]
     return min(left or options, key=lambda one: distance(today, one.gain.knobs), default=None)

@@ -69,6 +69,11 @@ class Situation:
         """Requests a second of one replica."""
         return self.demand.requests_per_second
 
+    @property
+    def most(self) -> float:
+        """The highest rate of one replica that is simulated, requests a second."""
+        return self.offered * max(draw.demand for draw in self.outlook.draws)
+
 
 class Insufficient(NoVerdict):
     """No situation can be made of a question; ``gate``: the check that failed."""

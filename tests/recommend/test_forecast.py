@@ -152,6 +152,7 @@ TODAY = SchedulerConfiguration(64, 2048, BLOCKS)
         ([gain(S128, 0.4), gain(S256, 0.4)], (10, 12), (1, 1), S256),  # more capacity …
         ([gain(S128, 0.4), gain(S256, 0.4)], (10, 12), (1, 2), S128),  # … not at a higher price
         ([gain(S128, 0.4), gain(S256, 0.4)], (10, 10.5), (1, 1), S128),  # a tenth is the same
+        ([gain(S128, 0.4), gain(S256, 0.4)], (13, 16), (1, 1), S128),  # the smaller has room
         ([gain({**S128, **B4096}, 0.41), gain(S512, 0.4)], (), (), S512),  # one knob before two
         ([gain(S128, *([0.5] * 7), -0.02)], (), (), None),  # one draw in eight loses two points
         ([gain(S128, *([0.5] * 15), -0.02)], (), (), S128),  # one in sixteen
@@ -166,7 +167,7 @@ def test_what_is_advised(
         Candidate(one.knobs, capacity_requests_per_second=capacity, itl_p99_seconds=price)
         for one, capacity, price in zip_longest(gains, capacities, prices)
     ]
-    found = chosen(list(map(Option, gains, rows)), TODAY)
+    found = chosen(list(map(Option, gains, rows)), TODAY, 9.0)
     assert (None if found is None else found.gain.knobs) == advised
 
 

@@ -200,7 +200,8 @@ def test_two_servers_of_one_pool_ask_the_same_question(asked: TargetKey) -> None
     frames = {A: minutes(A, 100.0), B: minutes(B, 110.0)}
     (twin,) = peers_of(FLEET[asked], FLEET)
     question = question_for(Moment(FLEET[asked], AT, frames[asked], beside=frames[twin]), plan)
-    # the busiest of them, whoever is asked about
+    # the busiest of them, whoever is asked about, and the answer names it
+    assert question.traffic_of == f"{B.text}, the busiest of 2 servers"
     assert question.minutes["instance"].unique().to_list() == [B.instance]
     assert [one["instance"].unique().to_list() for one in question.beside] == [[A.instance]]
     assert peers_of(FLEET[C], FLEET) == ()
