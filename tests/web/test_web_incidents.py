@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 from made_incidents import with_values
 from page_cases import CASES
+from small_page import small_page
 from web_cases import (
     ANA,
     BEN,
@@ -33,7 +34,7 @@ from web_cases import (
 )
 
 from driftwatch.incidents.silence import silencing
-from driftwatch.model import Slo
+from driftwatch.model import Diagnosis, Slo
 from driftwatch.notify.headline import rendered
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.store import Store, TickRecord
@@ -120,6 +121,15 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     assert "a point every 5 min" in drawn and drawn.count(">100<") == 2  # room above 100 %
     assert "<title>a:1: restart, max_num_seqs 256 → 512</title>" in drawn
     assert drawn.count('class="hatch"') == 2 and "requests that miss TTFT 1 s, %" in drawn
+    # of two lengths the one that the page names, though the other varied more
+    late = pl.col("end") > fired_at
+    sums = {"prompt_tokens_sum": pl.when(late).then(900.0).otherwise(600.0),
+            "generation_tokens_sum": pl.when(late).then(900.0).otherwise(100.0)}  # fmt: skip
+    n = {f"{stem}_tokens_count": pl.lit(10.0) for stem in ("prompt", "generation")}
+    named = small_page(diagnosis=Diagnosis("t", "kv_pressure", (), "prompts"))
+    both = incident_plot(rows.with_columns(**sums, **n), None, with_values(incident, page=named),
+                         {"lengths_moved"}, None)  # fmt: skip
+    assert both is not None and both.title == "Worst 5 min: mean prompt 72.0 to 90.0 tokens"
 
 
 def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: Recorded) -> None:
