@@ -6,6 +6,7 @@ turns those with ``values``. vLLM reads all of them at its start, so every chang
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -69,16 +70,26 @@ def flag_of(name: str) -> str:
 
 # vLLM books a prompt whole in one step, so that a minute's mean may lie a little above the budget.
 _BOOKED_WHOLE = 1.05
+_BETWEEN_USUAL = (1.0, 1.25, 1.5)  # times a usual value: 1024, 1280, 1536, 2048
 
 
-def budget_of_steps(tokens: float) -> float | None:
-    """The smallest usual token budget that steps of so many tokens fit in; None = no usual one.
+def least_budget(tokens: float) -> int:
+    """The token budget that steps of so many tokens prove: the engine has this one or a larger one.
 
-    >>> budget_of_steps(2058.0), budget_of_steps(1700.0), budget_of_steps(40_000.0)
-    (2048.0, 2048.0, None)
+    >>> least_budget(1284.0)
+    1222
     """
-    usual = KNOBS["max_num_batched_tokens"].values
-    return next((float(value) for value in usual if value >= tokens / _BOOKED_WHOLE), None)
+    return math.floor(tokens / _BOOKED_WHOLE)
+
+
+def assumed_budget(tokens: float) -> float | None:
+    """The smallest token budget people set that steps of so many tokens fit in; None = none.
+
+    >>> assumed_budget(1284.0), assumed_budget(1700.0), assumed_budget(40_000.0)
+    (1280.0, 2048.0, None)
+    """
+    usual = (v * times for v in KNOBS["max_num_batched_tokens"].values for times in _BETWEEN_USUAL)
+    return next((value for value in usual if value >= least_budget(tokens)), None)
 
 
 def refusal(values: Mapping[str, float | None]) -> str | None:

@@ -11,6 +11,9 @@ from driftwatch.minutes.scheduler import BELIEVED_SECONDS
 
 # Where peers got five requests each, a target gets none by chance once in 150.
 SURELY_CAME_REQUESTS = 5.0
+# iteration_tokens books a prompt whole at its first token. With so many decodes a step no step goes
+# unobserved, so the mean stays below a budget that is in force.
+DECODES_A_STEP = 4.0
 # GPU_UTIL is 1 for a kernel that spins, 0 for an engine that waits for a request.
 SPINS_RATIO = 0.5
 
@@ -19,6 +22,8 @@ CARRIED = (
     "inferred_max_num_seqs",
     # the most that ran at once since then
     "running_requests_max_of_process",
+    # the most tokens a step of a minute since then
+    "step_tokens_max_of_process",
     # unix seconds: where the clock of ``seconds_since_last_token`` started
     "clock_started_seconds",
     # unix seconds: when more requests waited than at the scrape before
@@ -40,12 +45,13 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
     keys = new.select(KEY).unique(maintain_order=True)
     before = keys.join(last, on=KEY, how="left", maintain_order="left")
     shape = (len(keys), len(new) // max(len(keys), 1))
-    cap, most, clock, grew, unlisted, scraped = (_numbers(before, name) for name in CARRIED)
+    cap, most, step, clock, grew, unlisted, scraped = (_numbers(before, n) for n in CARRIED)
     unlisted = np.nan_to_num(unlisted)
     flags = (_numbers(new, name) for name in ("restarted", "configuration_changed"))
     changes = np.logical_or(*(flag == 1.0 for flag in flags)).reshape(shape)
     running = _numbers(new, "running_requests_max").reshape(shape)
     shown = caps.to_numpy().reshape(shape)
+    steps = _tokens_a_step(new).reshape(shape)
     newest, looks = _newest(new).reshape(shape), _numbers(new, "looks").reshape(shape)
     alive = newest - _numbers(new, "alive_age_seconds").reshape(shape)
     growing = newest - _numbers(new, "queue_grew_age_seconds").reshape(shape)
@@ -53,6 +59,8 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
     for minute in range(shape[1]):
         here = changes[:, minute]
         most = np.fmax(np.where(here, np.nan, most), running[:, minute])
+        # the minute of a change has steps of both sides
+        step = np.where(here, np.nan, np.fmax(step, steps[:, minute]))
         cap = np.where(here, np.nan, cap)
         cap = np.where(shown[:, minute] >= most, shown[:, minute], cap)
         cap = np.where(cap >= most, cap, np.where(np.isnan(most), cap, np.nan))
@@ -63,11 +71,19 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
         looked = looks[:, minute]
         unlisted = np.where(looked > 0, 0.0, np.where(looked == 0, unlisted + 1.0, unlisted))
         scraped = np.fmax(scraped, newest[:, minute])
-        for number, values in enumerate((cap, most, clock, grew, unlisted, scraped)):
+        for number, values in enumerate((cap, most, step, clock, grew, unlisted, scraped)):
             every[number, :, minute] = values
     return pl.DataFrame(
         every.reshape(len(CARRIED), -1).T.copy(), schema=list(CARRIED), nan_to_null=True
     )
+
+
+def _tokens_a_step(new: pl.DataFrame) -> Floats:
+    """Mean tokens of a minute's steps; NaN where steps without a decode may go unobserved."""
+    steps, decodes = pl.col("iteration_tokens_count"), pl.col("itl_seconds_count")
+    counted = (steps > 0) & (decodes >= DECODES_A_STEP * steps)
+    means = new.select(tokens=pl.when(counted).then(pl.col("iteration_tokens_sum") / steps))
+    return _numbers(means, "tokens")
 
 
 def since_last_token(new: pl.DataFrame, carried: pl.DataFrame) -> pl.Series:

@@ -221,7 +221,7 @@ def evidence_table(
         settings = current_settings(windows, serving, found["inferred_max_num_seqs"], own)
     else:
         settings = stored_settings(windows, serving, results)
-    settings = with_budget_in_force(settings, own)
+    settings = with_budget_in_force(settings, found["step_tokens_max_of_process"])
     # GPUs of this engine, declared or else found: rates per GPU divide by this column
     settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
     evidence = (

@@ -365,7 +365,11 @@ def budget_contradiction(row: Mapping[str, Any]) -> str | None:
     """How an evidence row contradicts the configured max_num_batched_tokens; None: not at all."""
     if not row.get("max_num_batched_tokens_exceeded"):
         return None
-    configured, tokens = row["max_num_batched_tokens_configured"], row["tokens_per_forward_pass"]
+    configured, tokens = (
+        row["max_num_batched_tokens_configured"],
+        row["step_tokens_max_of_process"],
+    )
     return (
-        f"configured {configured:.0f}, but steps take {tokens:,.0f} tokens: the file is out of date"
+        f"configured {configured:.0f}, but steps took up to {tokens:,.0f} tokens since the start: "
+        "the file is out of date"
     )

@@ -61,6 +61,7 @@ _EXTRA = {
     "last_time",
     "kv_block_tokens",
     "max_num_batched_tokens_configured",
+    "step_tokens_max_of_process",
     "slo_ttft_seconds",
     "slo_tpot_seconds",
     "slo_share",

@@ -13,12 +13,12 @@ import polars as pl
 from driftwatch.baselines.in_force import fingerprint, gpu_models
 from driftwatch.collect.startup import NOT_QUANTIZED, from_cache_config, merge
 from driftwatch.errors import UsageError
-from driftwatch.knobs import budget_of_steps
+from driftwatch.knobs import assumed_budget
 from driftwatch.model import Fingerprint, Serving, Setting, Target
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.server import Server
 from driftwatch.recommend.window import undisturbed
-from driftwatch.signals.rows import DECODES_A_STEP, EXCEEDED_RATIO
+from driftwatch.signals.rows import EXCEEDED_RATIO
 from driftwatch.simulate.hardware import is_file, shipped_hardware
 from driftwatch.simulate.model_config import DTYPE_BYTES, QUANTIZED_BYTES
 
@@ -151,6 +151,9 @@ def _of_page(labels_json: str | None) -> Serving:
         return Serving()
 
 
+STEP_TOKENS = "step_tokens_max_of_process"
+
+
 def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
     """Settings of the plan, without those whose value differs from the minutes'."""
     cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
@@ -175,20 +178,20 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
     if budget is not None and (before is None or before.value != budget):
         limit = Setting(budget, "config", "as it was then")
         then = replace(then, max_num_batched_tokens=limit)
-    return replace(then, max_num_batched_tokens=_of_steps(then.max_num_batched_tokens, usable))
+    most = _number(row.get(STEP_TOKENS) or _last(usable, STEP_TOKENS))
+    return replace(then, max_num_batched_tokens=_of_steps(then.max_num_batched_tokens, most))
 
 
-def _of_steps(budget: Setting | None, minutes: pl.DataFrame) -> Setting | None:
-    """A token budget, or the smallest usual one that the steps fit in where they contradict it."""
-    counted = minutes.filter(
-        pl.col("itl_seconds_count") >= DECODES_A_STEP * pl.col("forward_passes")
-    )
-    most = (counted["iteration_tokens_sum"] / counted["forward_passes"]).max()
-    if budget is None or not isinstance(most, float) or most <= EXCEEDED_RATIO * budget.value:
+def _of_steps(budget: Setting | None, most: float | None) -> Setting | None:
+    """A token budget, or the one assumed in its place where the steps contradict it.
+
+    ``most``: tokens a step of a minute since the engine's start.
+    """
+    if budget is None or most is None or most <= EXCEEDED_RATIO * budget.value:
         return budget
-    why = f"configured {budget.value:.0f}, but steps take {most:,.0f} tokens"
-    larger = budget_of_steps(most)
-    return None if larger is None else Setting(larger, "inferred", why)
+    why = f"configured {budget.value:.0f}, but steps took up to {most:,.0f} tokens since the start"
+    assumed = assumed_budget(most)
+    return None if assumed is None else Setting(assumed, "inferred", why)
 
 
 def _running_cap(serving: Serving) -> float | None:

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY
-from driftwatch.knobs import COLUMN_KNOBS, budget_of_steps
+from driftwatch.knobs import COLUMN_KNOBS, least_budget
 from driftwatch.notify.advice import BEFORE_IT
 from driftwatch.numbers import knob, moment, span
 
@@ -23,7 +23,7 @@ _EVENTS = {
 }
 COLUMNS = (
     *(*KEY, "end", *_EVENTS, *COLUMN_KNOBS, "max_num_seqs_inferred"),
-    *("iteration_tokens_sum", "forward_passes"),
+    "step_tokens_max_of_process",
 )
 _WHERE_READ = re.compile(r" \([^)]*\)| since [-\d]+ [\d:]+ UTC")
 
@@ -69,10 +69,7 @@ def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
             found.append(f"{name} {knob(was[-1])} → {knob(now[-1])}")
         elif name == "max_num_batched_tokens" and len(was):
             # a configured budget that the steps exceed is unknown
-            steps = pl.col("iteration_tokens_sum") / pl.col("forward_passes")
-            most = after.filter(pl.col(name).is_null()).select(steps.max()).item()
-            if most is not None and most > was[-1]:
-                larger = budget_of_steps(most)
-                inferred = "more" if larger is None else f"{knob(larger)} (inferred)"
-                found.append(f"{name} {knob(was[-1])} → {inferred}")
+            most = after.filter(pl.col(name).is_null())["step_tokens_max_of_process"].max()
+            if isinstance(most, float) and least_budget(most) > was[-1]:
+                found.append(f"{name} {knob(was[-1])} → at least {least_budget(most)}")
     return found

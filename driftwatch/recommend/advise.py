@@ -171,7 +171,7 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     if today.refused is not None:
         return answer.model_copy(update={"advice": _insufficient("settings", today.refused)})
     configurations = situation.settings.configurations
-    gains = finalists(situation.sweep, situation.outlook, configurations, _FINALISTS)
+    gains = finalists(situation.sweep, situation.outlook, situation.settings, _FINALISTS)
     share = situation.slo.share if situation.slo else Slo().share
     # the minutes count misses of the pool's targets, not of those on the command line
     own = situation.question.slo_source != "command line"

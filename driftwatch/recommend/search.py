@@ -13,7 +13,7 @@ from driftwatch.arrays import Floats
 from driftwatch.knobs import KNOBS
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.forecast import IMPOSSIBLE, Outlook
-from driftwatch.recommend.server import BUDGETS, Knobs
+from driftwatch.recommend.server import BUDGETS, Knobs, Settings
 from driftwatch.simulate.configuration import SchedulerConfiguration
 
 MEAN_GAIN = 0.04  # of the requests: less is not worth a restart
@@ -159,14 +159,13 @@ def gain_of(outlook: Outlook, knobs: Knobs) -> Gain:
     return Gain(knobs, gains, outlook.shares(knobs, some), peak)
 
 
-def finalists(
-    sweep: Outlook, outlook: Outlook, today: Sequence[SchedulerConfiguration], most: int
-) -> list[Gain]:
+def finalists(sweep: Outlook, outlook: Outlook, settings: Settings, most: int) -> list[Gain]:
     """The best settings of a sweep, in every draw; best first.
 
-    ``sweep``: a few short draws; ``today``: the settings that may be today's.
+    ``sweep``: a few short draws; ``settings``: today's.
     """
-    single = single_knobs(today[0], budget_known=len(today) == 1)
+    today = settings.configurations
+    single = single_knobs(today[0], budget_known=settings.budget_known)
     single = [knobs for knobs in single if not any(refusal(one, knobs) for one in today)]
     rough = _ranked(sweep, single, today[0])
     seqs = [one for one in rough if "max_num_seqs" in one][:_PAIRED]

@@ -74,7 +74,7 @@ class Settings:
     @property
     def budget_known(self) -> bool:
         """Whether max_num_batched_tokens is read, not assumed: only then it may change."""
-        return len(self.configurations) == 1
+        return len(self.configurations) == 1 and self.contradiction is None
 
 
 def settings_of(server: Server) -> Settings | None:
@@ -89,7 +89,7 @@ def settings_of(server: Server) -> Settings | None:
         budgets: tuple[int, ...] = (int(given.value),)
         if given.provenance == "inferred":
             contradiction = (
-                f"max_num_batched_tokens: {given.detail}, so {budgets[0]} is inferred; correct "
+                f"max_num_batched_tokens: {given.detail}, so {budgets[0]} is assumed; correct "
                 "serving.max_num_batched_tokens of the pool, or give --startup-log FILE"
             )
     else:

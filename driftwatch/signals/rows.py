@@ -63,32 +63,25 @@ def stored_settings(
     return now.with_columns(then).select(_OF_WINDOW)
 
 
-# iteration_tokens books a prompt whole at its first token. With so many decodes a step no step goes
-# unobserved, so the mean stays below a budget that is in force.
-EXCEEDED_RATIO, DECODES_A_STEP = 1.25, 4.0
+# Steps that hold so many times the budget show that another one is in force.
+EXCEEDED_RATIO = 1.25
 
 
-def with_budget_in_force(settings: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
+def with_budget_in_force(settings: pl.DataFrame, step_tokens: pl.Series) -> pl.DataFrame:
     """Settings without a max_num_batched_tokens that the steps exceed: vLLM runs with another.
 
+    ``step_tokens``: the most a step of a minute since the engine's start.
     ``max_num_batched_tokens_exceeded`` is whether they do; NULL where an input is unknown. A stored
     row has no budget that its steps exceeded: there they are held against the configured one.
     """
-    steps, then = pl.col("iteration_tokens_count"), pl.col("max_num_batched_tokens")
+    then = pl.col("max_num_batched_tokens")
     budget = pl.coalesce(then, "max_num_batched_tokens_configured")
-    tokens, decodes = pl.col("iteration_tokens_sum"), pl.col("itl_seconds_count")
-    exceeded = (tokens > EXCEEDED_RATIO * budget * steps) & (decodes >= DECODES_A_STEP * steps)
-    columns = ("iteration_tokens_count", "iteration_tokens_sum", "itl_seconds_count")
-    both = settings.hstack(totals.select(columns)).with_columns(
-        max_num_batched_tokens_exceeded=pl.when(
-            budget.is_not_null(), tokens.is_not_null(), decodes.is_not_null()
-        ).then(exceeded & (steps > 0))
-    )
-    is_other = pl.col("max_num_batched_tokens_exceeded").fill_null(value=False)
-    return both.with_columns(
-        max_num_batched_tokens=pl.when(~is_other).then(then),
+    exceeded = pl.lit(step_tokens) > EXCEEDED_RATIO * budget
+    return settings.with_columns(
+        max_num_batched_tokens_exceeded=exceeded,
+        max_num_batched_tokens=pl.when(~exceeded.fill_null(value=False)).then(then),
         max_num_batched_tokens_configured=budget,
-    ).drop(columns)
+    )
 
 
 def _config_number(label: str) -> pl.Expr:

@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import Any
 
 from driftwatch.collect.fingerprint import differences, fingerprint_of, merged
-from driftwatch.knobs import COLUMN_KNOBS, budget_of_steps
+from driftwatch.knobs import COLUMN_KNOBS, least_budget
 from driftwatch.model import Fingerprint, KnobMove, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
 
 SEQS, BUDGET = COLUMN_KNOBS
-# knob → a value that nobody reported, and how it is known; steps may be smaller than their budget
+# knob → a value that nobody reported, and how it is known; of a budget only a bound is
 INFERRED = {
     SEQS: "{:.0f} (most that ran at once)",
     BUDGET: "at least {:.0f} (by the size of its steps)",
@@ -29,8 +29,8 @@ class Running:
 
     # what the server, its labels or the configuration report; nothing inferred
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    # knob → the cap that the plateau of running requests shows, and the usual token budget that
-    # the steps fit in, where they exceed the one that was read
+    # knob → the cap that the plateau of running requests shows, and the least token budget that
+    # the steps prove, where they exceed the one that was read
     inferred: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -50,7 +50,7 @@ def running(
     """What runs in a minute; what its row leaves out is taken from the minute before.
 
     ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
-    ``max_num_batched_tokens``, ``iteration_tokens_sum``, ``forward_passes`` and, where it is known,
+    ``max_num_batched_tokens``, ``step_tokens_max_of_process`` and, where it is known,
     ``cache_config``; ``fingerprint``: settings and release by labels, configuration, server or log;
     ``before``: of the minute before, since the last start; None = unknown.
     """
@@ -75,14 +75,11 @@ def running(
 
 
 def _budget_of_steps(row: Mapping[str, Any], now: Fingerprint) -> float | None:
-    """The budget that the steps of a minute need, where they exceed the reported one: then its row
-    has none.
-    """
-    tokens, passes = row.get("iteration_tokens_sum"), row.get("forward_passes")
-    if row.get(BUDGET) is not None or BUDGET not in now.knobs or not tokens or not passes:
+    """The budget that the steps prove, where they exceed the one that was read."""
+    tokens = row.get("step_tokens_max_of_process")
+    if row.get(BUDGET) is not None or BUDGET not in now.knobs or not tokens:
         return None
-    shown = budget_of_steps(tokens / passes)
-    return shown if shown is not None and shown > float(now.knobs[BUDGET]) else None
+    return float(least_budget(tokens))
 
 
 @lru_cache(1024)  # many servers, each minute, have the same
@@ -124,7 +121,10 @@ def _inferred(
     if was is None or value is None:
         return None
     if other is not None:
-        return None if other == value else (was, INFERRED[name].format(other))
+        same = other <= value if name == BUDGET else other == value
+        return None if same else (was, INFERRED[name].format(other))
+    if read_now is not None and name == BUDGET and float(read_now) >= value:
+        return None  # the configuration was corrected
     if read_now is not None:
         return None if read_now == read_before or float(read_now) == value else (was, read_now)
     if name == SEQS and most_requests is not None and most_requests > value:

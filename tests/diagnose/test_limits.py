@@ -271,8 +271,12 @@ def test_a_budget_that_steps_exceed_is_not_in_force() -> None:
     per_step = {"iteration_tokens_sum_per_step": 2000.0}
     decoding = {"itl_seconds_count": 0.0, "itl_seconds_sum": 0.0}
     found = row([(40, per_step | decoding)])
-    assert found["max_num_batched_tokens_exceeded"] is False  # prefill alone: steps go unobserved
-    pages = [page(i, iteration_tokens_sum=2e5 * i, itl_seconds_count=8e2 * i) for i in range(40)]
+    assert not found["max_num_batched_tokens_exceeded"]  # prefill alone: steps go unobserved
+    loads = [2e5 * min(i, 8) + 1e4 * max(i - 8, 0) for i in range(40)]  # a light load says nothing
+    pages = [
+        page(i, iteration_tokens_sum=total, itl_seconds_count=8e2 * i)
+        for i, total in enumerate(loads)
+    ]
     frame = scrapes(pages)
     settings = serving(frame, max_num_seqs=64.0, max_num_batched_tokens=1024.0)
     (found,) = evidence(frame, windows((0.0, 600.0)), settings).to_dicts()

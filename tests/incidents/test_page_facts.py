@@ -122,8 +122,7 @@ def minutes_around(budget: list[float | None], steps: float, restarts: list[int]
             "restarted": minute == restart,
             "max_num_batched_tokens": budget[minute],
             "max_num_seqs": 256.0,
-            "iteration_tokens_sum": steps * 10,
-            "forward_passes": 10.0,
+            "step_tokens_max_of_process": steps,
         }
         for key, restart in zip(KEYS, restarts, strict=True)
         for minute in range(10)
@@ -146,7 +145,7 @@ def minutes_around(budget: list[float | None], steps: float, restarts: list[int]
             minutes_around([512.0] * 4 + [None] * 6, 1900.0, [4, 6]),
             2,
             4,
-            "then 2 of 4 restarted 12:04–12:06 UTC, max_num_batched_tokens 512 → 2048 (inferred)",
+            "then 2 of 4 restarted 12:04–12:06 UTC, max_num_batched_tokens 512 → at least 1809",
         ),
     ],
 )

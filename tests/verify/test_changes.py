@@ -62,6 +62,9 @@ OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "1
         # steps that exceed the configured budget show another one; a light load shows nothing
         (SHORT, LONG, None, {BUDGET: ("512", INFERRED[BUDGET].format(2048))}),
         (LONG, SHORT, None, None),
+        # more than before is proven, less or the same of a corrected file is not
+        (LONG, replace(SHORT, inferred={BUDGET: 900.0}), None, None),
+        (LONG, read(max_num_batched_tokens="4096"), None, None),
     ],
 )
 def test_a_change(before: Running, now: Running, most: float | None, what: object) -> None:
@@ -84,10 +87,10 @@ def test_what_a_minute_does_not_say_is_as_before() -> None:
 
 def test_steps_show_the_budget_that_the_configuration_does_not_know() -> None:
     configured = Fingerprint(knobs={BUDGET: "512"})
-    row = {"scrapes": 4.0, BUDGET: None, "iteration_tokens_sum": 2_058_000.0}
-    full = running({**row, "forward_passes": 1000.0}, configured)
-    assert full.inferred == {BUDGET: 2048.0}
-    calm = {"scrapes": 4.0, BUDGET: 512.0, "iteration_tokens_sum": 1e5, "forward_passes": 1e3}
+    # what the steps hold is proven, not the next usual value
+    full = running({"scrapes": 4.0, BUDGET: None, "step_tokens_max_of_process": 1284.0}, configured)
+    assert full.inferred == {BUDGET: 1222.0}
+    calm = {"scrapes": 4.0, BUDGET: 512.0, "step_tokens_max_of_process": 100.0}
     assert running(calm, configured).inferred == {}
     assert running(calm, configured, full).inferred == full.inferred  # until the next start
 
