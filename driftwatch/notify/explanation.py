@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from driftwatch.documents import Document
-from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.knobs import COLUMN_KNOBS, least_budget
 from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import Advice, Diagnosis, Finding
 from driftwatch.notify.advice import advice_lines, imperatives, settings_line
@@ -288,6 +288,8 @@ def target_text(finding: Finding) -> str:
     for name in COLUMN_KNOBS:
         inferred = name == "max_num_seqs" and now.get("max_num_seqs_inferred")
         value = "unknown" if now.get(name) is None else knob(now[name])
+        if name == "max_num_batched_tokens" and now.get("max_num_batched_tokens_exceeded"):
+            value = f"at least {least_budget(now['step_tokens_max_of_process'])}"
         parts.append(f"{name} {value}{' (inferred)' if inferred else ''}")
     return f"{clean(finding.target.key.text)}: {', '.join(parts)}"
 

@@ -14,7 +14,7 @@ from driftwatch.model import Diagnosis, Limit, Step
 from driftwatch.notify.columns import evidence_text, evidence_value, name_of
 from driftwatch.notify.layout import columns, pad, wrap
 from driftwatch.notify.phrases.limits import ALWAYS_FULL, LIMIT_WORDS, near_cap, preemptions
-from driftwatch.numbers import clean, count, duration, percent
+from driftwatch.numbers import clean, count, duration, is_as_before, percent, times
 
 _QUESTION_WIDTH, _ANSWER_WIDTH, _BEFORE_WIDTH = 41, 4, 8
 _ANSWER_AT = _QUESTION_WIDTH + 2
@@ -34,7 +34,6 @@ _CAUSES = {
     "prompts": "prompts are longer",
     "generations": "generations are longer",
     "prefix_hits": "prefix hits were lost",
-    "demand": "more requests come",
 }
 
 
@@ -113,10 +112,23 @@ def render_path(diagnosis: Diagnosis, *, seconds: float | None = None, width: in
         if row.also:
             out += wrap("   " + "; ".join(row.also), width, "   ")
     if diagnosis.leaf != "undetermined":
-        cause = _CAUSES.get(diagnosis.cause or "")
+        cause = _cause(diagnosis.cause, evidence)
         because = f", because {cause}" if cause else ""
         out += wrap(f" So: {clean(diagnosis.meaning or diagnosis.leaf)}{because}", width, " ")
     return "\n".join(out)
+
+
+def _cause(cause: str | None, evidence: Values) -> str | None:
+    """The cause in a sentence; demand is none where lengths moved, or no more requests come."""
+    if cause != "demand":
+        return _CAUSES.get(cause or "")
+    names = {"prompt_tokens_mean": "prompts are", "generation_tokens_mean": "generations are"}
+    for name, are in names.items():
+        ratio = evidence.get(f"{name}_ratio") or 1.0
+        if ratio > 1 and not is_as_before(ratio):
+            return f"{are} {times(ratio)} longer"
+    ratio = evidence.get("requests_per_second_ratio") or 1.0
+    return None if ratio <= 1 or is_as_before(ratio) else "more requests come"
 
 
 def short_reason(reason: str) -> str:

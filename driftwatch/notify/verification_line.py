@@ -36,7 +36,9 @@ def verification_line(one: Verification, today: date | None) -> str:
     if not effects or one.verdict == "INCONCLUSIVE":
         return f"{word}: {one.reason}"
     why = "" if one.verdict == "PASS" else f" {one.reason},"
-    return f"{word},{why} same traffic before and after: {', '.join(effects)}"
+    missed = one.still_missed_ratio
+    still = "" if missed is None else f"; {percent(missed)} of requests still miss a target"
+    return f"{word},{why} same traffic before and after: {', '.join(effects)}{still}"
 
 
 def minutes_text(before: int, after: int) -> str:

@@ -15,7 +15,7 @@ import polars as pl
 
 from driftwatch.model import Slo
 from driftwatch.verify.effects import effects_of
-from driftwatch.verify.figures import E2E, FIGURES, IN_TARGET, ITL, TOKENS, TTFT, WORDS
+from driftwatch.verify.figures import E2E, FIGURES, IN_TARGET, ITL, TOKENS, TTFT, WORDS, parts
 from driftwatch.verify.matching import ALIKE, LENGTHS, matched
 from driftwatch.verify.verification import Effect, Verdict, Verification
 
@@ -81,11 +81,21 @@ def verified(
             "verdict": verdict,
             "reason": reason,
             "effects": tuple(effects[n][0] for n in sorted(effects, key=lambda n: n != primary)),
+            "still_missed_ratio": _still_missed(pairs.after, slo),
             "matched_minutes": pairs.minutes,
             "more_minutes": more,
             "notes": tuple(notes),
         }
     )
+
+
+def _still_missed(after: pl.DataFrame, slo: Slo | None) -> float | None:
+    """The share that missed a target, where fewer met it than must; else None, as where unknown."""
+    kept = parts(after, slo).get(IN_TARGET) if len(after) else None
+    if kept is None or slo is None:
+        return None
+    share = float(kept[0].sum() / kept[1].sum())
+    return 1 - share if share < slo.share else None
 
 
 def promised(values: Mapping[str, Any] | None) -> dict[str, float]:

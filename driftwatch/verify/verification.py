@@ -51,6 +51,9 @@ class Verification(Document):
     verdict: Verdict = "open"
     reason: str = ""
     effects: tuple[Effect, ...] = ()
+    # share of the requests compared after the change that missed a latency target, where fewer
+    # met it than must; None = enough did, or unknown
+    still_missed_ratio: float | None = None
     matched_minutes: tuple[int, int] = (0, 0)
     # at least so many more afterwards would settle it; None where none would, or it is settled
     more_minutes: int | None = None
