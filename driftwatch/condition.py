@@ -193,7 +193,12 @@ class _Builder:
     def _same(self, node: exp.Expr, kind: DType, other: DType) -> None:
         if kind != other:
             message = f"{_WORDS[kind]} is compared with {_WORDS[other]}"
-            self._fail(node, message, "type", "text stands in single quotes, numbers do not")
+            help_text = "text stands in single quotes, numbers do not"
+            if "bool" in (kind, other):
+                side = node.this if kind == "bool" else node.expression
+                name = side.name if isinstance(side, exp.Column) else "the condition"
+                help_text = f"write {name}, or NOT {name}"
+            self._fail(node, message, "type", help_text)
 
     def _unchained(self, node: exp.Expr) -> exp.Expr:
         """``a < b < c`` and ``a = b IS NULL`` mean other things to other readers."""

@@ -9,10 +9,12 @@ from driftwatch.errors import Problem
 
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as PyYAML counts lines
 NO_DEPTH = 1 << 20  # of a line without content
-# code of a problem → the key that would mend it
-_KEYS: Mapping[str, str] = {
-    **{"no-summary": "summary", "no-runbook": "runbook_url", "no-sources": "sources"},
-    **dict.fromkeys(("no-receivers", "unrouted"), "receivers"),
+# code of a problem → the keys that would mend it
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "no-summary": ("summary", "says"),
+    "no-runbook": ("runbook_url",),
+    "no-sources": ("sources",),
+    **dict.fromkeys(("no-receivers", "unrouted"), ("receivers",)),
 }
 # codes of problems of which the name at their place would mend them, elsewhere in the files
 _NAMES = frozenset((
@@ -55,7 +57,7 @@ def without_follow_ups(problems: Iterable[Problem], left_out: str) -> list[Probl
 
 def _is_mended(problem: Problem, words: frozenset[str]) -> bool:
     if problem.code in _KEYS:
-        return _KEYS[problem.code] in words
+        return not words.isdisjoint(_KEYS[problem.code])
     line, start = problem.source_line or "", (problem.column or 1) - 1
     if problem.code == "missing-key":
         *_, key = problem.message.removesuffix(" is missing").split()

@@ -286,7 +286,7 @@ def _good(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def proposal_text(proposal: Proposal) -> str:
-    """Why a stretch is good, in a line that is kept with the baseline."""
+    """What speaks for a stretch, in a line that is kept with the baseline."""
     parts = [duration(proposal.length.total_seconds()), "no restart, no incident"]
     if proposal.slo_kept_ratio is not None:
         parts.append(f"SLO kept in {100 * proposal.slo_kept_ratio:.3g} % of its minutes")

@@ -29,6 +29,8 @@ LONGEST_GAP = timedelta(minutes=15)
 POOL_SHARE = 0.8
 # Stretches at least this long, as a share of the longest, are as good: the newest wins.
 _AS_LONG = 0.9
+# A stretch with the SLO kept in fewer of its minutes is a poor one.
+_KEPT = 0.9
 
 NOT_SEEN = "not seen"
 SLOW, BEFORE_SLOW = "slower at equal load", "the 8 min before it was slower"
@@ -46,7 +48,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A stretch that would make a good baseline."""
+    """The best stretch for a baseline that there is."""
 
     since: datetime  # start of its first minute
     until: datetime  # end of its last
@@ -54,6 +56,11 @@ class Proposal:
     finished_requests: int  # requests finished in it
     # share of minutes with the SLO kept, of those where it is known; None = known for none
     slo_kept_ratio: float | None
+
+    @property
+    def keeps_slo(self) -> bool:
+        """Nine of ten minutes kept the SLO, or it is unknown."""
+        return self.slo_kept_ratio is None or self.slo_kept_ratio >= _KEPT
 
     @property
     def length(self) -> timedelta:

@@ -65,6 +65,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
             raise _unknown(f"no baseline, server or pool {name!r}", material)
     offers = [offer(material, subject) for subject in wanted]
     notes = notes_on(material.baselines, material.targets, material.ran)
+    notes |= _shadowed(baselines, material)
     if as_json:
         in_force = [{**one.document(), "note": notes.get(one.id)} for one in baselines]
         proposals = [_document(one) for one in offers]
@@ -119,8 +120,9 @@ def accept_command(
         documents = [one.document() for one in baselines]
         print_json({"schema_version": 2, "accepted": documents, "refused": refusals})
     for one in [] if as_json else baselines:
+        notes = _shadowed([one], material, baselines)
         span = f"{span_text(one.since, one.until)} ({duration(one.length.total_seconds())})"
-        print_wrapped(f"baseline {one.id} of {one.subject}: {span}, {_state(one, {})}")
+        print_wrapped(f"baseline {one.id} of {one.subject}: {span}, {_state(one, notes)}")
         if one.length < LONG_ENOUGH:
             print_note(YOUNG)
     for refused in [] if as_json else refusals:
@@ -130,6 +132,20 @@ def accept_command(
             "help: nothing was accepted; take another window, or --anyway --why TEXT", err=True
         )
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
+
+
+def _shadowed(
+    baselines: Sequence[Baseline], material: Material, new: Sequence[Baseline] = ()
+) -> dict[str, str]:
+    """Id of a pool's baseline that holds for no server → why: each server has its own."""
+    every = (*material.baselines.every, *new)
+    own = {(one.instance, one.engine) for one in every if one.scope == "target"}
+    notes: dict[str, str] = {}
+    for one in baselines:
+        servers = {tuple(key) for key, of in material.targets.items() if of.pool == one.pool}
+        if one.scope == "pool" and servers and servers <= own:
+            notes[one.id] = "not in force: each of its servers has a baseline of its own"
+    return notes
 
 
 def _refuse_contradictions(
@@ -249,19 +265,22 @@ def _row(
 
 
 def _state(one: Baseline, notes: Mapping[str, str]) -> str:
+    note = notes.get(one.id, "")
+    if note.startswith("not in force"):
+        return note
     state = "in force" if one.load_model is not None else f"no load model: {one.arming}"
-    return f"{state}; {notes[one.id]}" if one.id in notes else state
+    return f"{state}; {note}" if note else state
 
 
 def _print_offer(one: Offer, history: History) -> None:
-    """A block: the window, why it is good, what it leaves out, how to accept it."""
+    """A block: the window, how good it is, what it leaves out, how to accept it."""
     from driftwatch.baselines.candidates import proposal_text
 
     proposal, name = one.proposal, one.subject.name
     texts = [f"{name}: {_UNFIT}"]
     if proposal is not None:
         texts = [f"{name}: {span_text(proposal.since, proposal.until)}"]
-        texts.append(f"  good    {proposal_text(proposal)}")
+        texts.append(f"  {'good' if proposal.keeps_slo else 'poor'}    {proposal_text(proposal)}")
         if proposal.length < LONG_ENOUGH:
             texts.append(f"  short   {duration(proposal.length.total_seconds())}: {YOUNG}")
         if proposal.seen_ratio < 0.99:

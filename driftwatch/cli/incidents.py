@@ -99,7 +99,7 @@ def _unheard(ids: Sequence[str]) -> str:
     """That no receiver got these incidents."""
     of_these = f"{len(ids)} of these" if len(ids) > 1 else "one of these"
     more = ", …" if len(ids) > 5 else ""
-    checks = "driftwatch doctor -c FILE checks the receivers"
+    checks = "a replay sends none; driftwatch doctor -c FILE checks the receivers"
     return f"no receiver got {of_these}: {', '.join(ids[:5])}{more} ({checks})"
 
 

@@ -253,20 +253,22 @@ def _marks(history: History) -> list[Marked]:
 
 
 @command.command("export")
+@click.argument("files", nargs=-1, type=PATH, metavar="[FILES...]")
 @option(
     "--to",
     click.Choice(["prometheus", "kubernetes"]),
     "Rule file, or PrometheusRule of the operator.",
     required=True,
 )
-@option("--out", FILE, "Where to write it; default: standard output.")
+@option("-o --output out", FILE, "File to write; without it stdout.")
 @config_option("Configuration of the driftwatch whose metrics the alerts read.")
-def export_command(to: str, out: Path | None, config: Path | None) -> int:
+def export_command(files: tuple[Path, ...], to: str, out: Path | None, config: Path | None) -> int:
     """Write rules as alerts over the rule states that driftwatch run serves.
 
-    The rules of the configuration, else the shipped ones. What cannot be exported is named on
-    standard error and at the top of the file. Exit: 0 everything is exported, 2 usage, or problems
-    of configuration or rules, 3 something was left out.
+    FILES are rules, folders or globs; without one the rules of the configuration, else the shipped
+    ones. What cannot be exported is named on standard error and at the top of the file. Exit: 0
+    everything is exported, 2 usage, or problems of configuration or rules, 3 something was left
+    out.
     """
     from driftwatch.cli.database import config_here
     from driftwatch.export.alerts import TO, alerts_of, file_of
@@ -275,7 +277,7 @@ def export_command(to: str, out: Path | None, config: Path | None) -> int:
 
     config = config or config_here()
     settings = None if config is None else load_settings(config)
-    exported = alerts_of(load_rulebook(configured=settings).rules)
+    exported = alerts_of(load_rulebook(files, configured=settings).rules)
     name = next(one for one in TO if one == to)
     text, omissions = file_of(name, exported), exported.omissions
     if out is None:

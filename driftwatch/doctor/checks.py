@@ -43,7 +43,7 @@ class Checkup:
     targets: int = 0  # how many there are
     # ids of those that cannot fire for want of a baseline or of history only
     learning: frozenset[str] = frozenset()
-    off: frozenset[str] = frozenset()  # ids of those that cannot fire for want of peers only
+    off: frozenset[str] = frozenset()  # ids of those switched off or without peers
 
     @property
     def ready(self) -> bool:

@@ -181,7 +181,7 @@ def waiting(
     targets: Mapping[TargetKey, Target],
     waits: Mapping[TargetKey, str] | None,
 ) -> Iterator[Check]:
-    """Per pool the rules that wait for a baseline or history, and those that lack peers.
+    """Per pool the rules that wait for a baseline or history, lack peers, or are overridden.
 
     ``rules``: the enabled ones; ``targets``: those that answer, with their pools; ``waits``: target
     → what its speed waits for, "" where it is judged; None = nobody looked.
@@ -203,6 +203,12 @@ def waiting(
             count = plural(len(keys), "server")
             what = f"has {count}, a comparison needs {NEEDED_TARGETS}"
             yield Check("OFF", pool, what, of_three)
+        overridden: dict[str, list[str]] = {}
+        for rule in rules:
+            if not (there := rule.in_pool(pool)).enabled:
+                overridden.setdefault(there.reason or "switched off", []).append(rule.id)
+        for reason, ids in overridden.items():
+            yield Check("OFF", pool, reason, tuple(ids))
         of_past: dict[str, list[str]] = {}
         for rule in here:
             if _without([rule], "own_past"):

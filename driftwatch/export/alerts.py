@@ -50,7 +50,10 @@ class Alert:
         """The rule's, as templates that print them, and the command that explains the alert."""
         annotations = self.rule.annotations.items()
         own = {name: _literal(text) for name, text in annotations if _NAME.fullmatch(name)}
-        return {"explain": "driftwatch explain {{ .Labels.instance }}", **own}
+        # what the page says is filled by driftwatch alone
+        summary = _literal(f"{self.rule.alert} in pool ") + "{{ .Labels.pool }}"
+        explain = "driftwatch explain {{ .Labels.instance }}"
+        return {"summary": summary, "explain": explain, **own}
 
     @property
     def pending_seconds(self) -> float:

@@ -109,7 +109,9 @@ def _times(one: Variant) -> Iterator[Problem]:
 
 def _summary(one: Variant) -> Iterator[Problem]:
     """A rule whose page cannot say in line 1 what is wrong."""
-    if not one.rule.annotations.get("summary", "").strip() and not one.rule.page.says:
+    if one.says_what_is_wrong:
+        return
+    if not one.rule.annotations.get("summary", "").strip():
         message = "no summary: line 1 of the page does not say what is wrong"
         help_text = "annotations: {summary: more than 20 requests wait}"
         yield problem(one.file, one.place("alert"), "no-summary", message, help_text)

@@ -102,6 +102,12 @@ class Variant:
         """It is no override."""
         return self.written is not None
 
+    @property
+    def says_what_is_wrong(self) -> bool:
+        """Its page says what is wrong, well or not."""
+        page = (self.written or self.entries).entries.get("page", (None, None))[1]
+        return bool(self.rule.page.says) or (isinstance(page, Entries) and "says" in page.entries)
+
     def place(self, *key: str) -> Place:
         """Where the value of a key stands."""
         return place_of(self.entries, key)

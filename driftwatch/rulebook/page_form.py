@@ -22,7 +22,7 @@ from pydantic import AfterValidator
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.rulebook.values import RulePart
-from driftwatch.yaml_models import fault, near
+from driftwatch.yaml_models import Found, fault, near
 
 Family = Literal["traffic", "speed", "stuck", "retune", "none"]
 Lengths = Literal["mean", "day"]
@@ -40,10 +40,17 @@ _NAME = re.compile(r"\{([^{}]*)\}")
 
 
 def _template(text: str) -> str:
-    for name in _NAME.findall(text):
-        if name not in PHRASES and name not in BY_NAME:
-            message = f"{{{name}}} is neither a phrase nor an evidence column"
-            raise fault("unknown-column", message, near(name, {*PHRASES, *BY_NAME}))
+    known = {*PHRASES, *BY_NAME}
+    wrong = [one for one in _NAME.finditer(text) if one[1] not in known]
+    found: list[Found] = []
+    for one in wrong:
+        above = text[: one.start()].rpartition("\n")
+        span = (text.count("\n", 0, one.start()) + 1, len(above[2]) + 1, len(one[0]))
+        message = f"{one[0]} is neither a phrase nor an evidence column"
+        found.append(("unknown-column", message, near(one[1], known), span))
+    if found:
+        first, *more = found
+        raise fault(*first[:3], span=first[3], more=more)
     return text
 
 

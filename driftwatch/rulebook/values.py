@@ -57,7 +57,13 @@ def metric_at(text: str, line: int, column: int) -> tuple[int, str] | None:
 
 
 def columns_from(metric: str) -> str:
-    """Which columns to read in place of a metric, those that need the fewest inputs first."""
+    """Which columns to read in place of a metric."""
+    names = _columns_of(metric)
+    return f"write {names}" if names else "driftwatch evidence lists the columns"
+
+
+def _columns_of(metric: str) -> str:
+    """The columns made of a metric, those that need the fewest inputs first; empty without one."""
     name = _SERIES.sub("", metric)
     inputs = {
         one.column
@@ -69,10 +75,7 @@ def columns_from(metric: str) -> str:
         (column for column in COLUMNS if inputs.intersection(column.sources)),
         key=lambda column: (column.detected, len(column.sources), len(column.needs)),
     )
-    names = plain or [column.name for column in rest][:MOST_COLUMNS]
-    if not names:
-        return "driftwatch evidence lists the columns"
-    return f"write {' or '.join(names)}"
+    return " or ".join(plain or [column.name for column in rest][:MOST_COLUMNS])
 
 
 def _refusal(text: str, error: ConditionError) -> Found:
@@ -83,6 +86,8 @@ def _refusal(text: str, error: ConditionError) -> Found:
         message = f"{name} is a metric, not a column"
         return "unknown-column", message, columns_from(name), (error.line, offset + 1, len(name))
     help_text = _OF_A_POOL if error.message in _LABELS else error.help_text
+    if error.code == "unknown-column" and (columns := _columns_of(f"vllm:{error.message}")):
+        help_text = f"write {columns}"  # vLLM's name without its prefix
     return error.code, error.message, help_text, span
 
 

@@ -51,8 +51,13 @@ def values_of(text: str, dtype: DType) -> list[Value]:
         NotationError: an item cannot be read, or there are more than :data:`MOST_MINUTES`.
     """
     values: list[Value] = []
+    last = ""
     for match in _ITEM.finditer(text):
         item, start = match[0], match.start()
+        if last and re.fullmatch(r"x\d+", item):
+            help_text = f"no space: {last}{item}"
+            raise NotationError(f"{item} repeats no value", start, len(item), help_text)
+        last = item
         form = _OF_NUMBERS if dtype == "float" else _OF_WORDS
         found = _UNKNOWN.fullmatch(item) or form.fullmatch(item)
         times = found[found.re.groups] if found else None

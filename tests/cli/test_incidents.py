@@ -131,7 +131,7 @@ def test_incidents_names_the_pages_that_no_receiver_got(run: Run, tmp_path: Path
         store.commit_tick(TickRecord(START, now, incidents, deliveries=(delivery,)))
     code, _, err = run("incidents", "--db", "driftwatch.db")
     assert code == 0
-    hint = "(driftwatch doctor -c FILE checks the receivers)"
+    hint = "(a replay sends none; driftwatch doctor -c FILE checks the receivers)"
     assert err == f"no receiver got one of these: aaaaaaaa {hint}\n"
     _, out, _ = run("incidents", "--db", "driftwatch.db", "--json")
     listed = {one["id"][0]: one for one in json.loads(out)["incidents"]}

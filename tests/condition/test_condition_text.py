@@ -108,6 +108,7 @@ def test_a_wrong_name_gets_the_nearest_column() -> None:
     assert error.message == "tokens_per_second_per_gpu_rato"
     assert error.help_text == "did you mean tokens_per_second_per_gpu_ratio?"
     assert refused("WAITING_REQUESTS > 1").help_text == "did you mean waiting_requests?"
+    assert refused("requests_wait > 3").help_text == "write requests_wait, or NOT requests_wait"
     assert refused("zzzzzz > 1").help_text == "driftwatch evidence lists the columns"
 
 

@@ -83,7 +83,7 @@ def test_the_file_and_what_is_left_out(export: Callable[..., Result], golden: Go
     assert answer.return_value == 3
     golden("export/prometheus.yaml", answer.stdout)
     golden("export/prometheus.txt", answer.stderr)
-    again = export("--to", "prometheus", "--out", "file.yaml")
+    again = export("--to", "prometheus", "-o", "file.yaml")
     assert (again.stdout, again.return_value) == ("", 3)
     assert Path("file.yaml").read_text(encoding="utf-8") == answer.stdout
     operator = export("--to", "kubernetes")
@@ -96,7 +96,7 @@ def test_the_file_and_what_is_left_out(export: Callable[..., Result], golden: Go
 @pytest.mark.prometheus
 @pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
 def test_promtool_takes_the_file(export: Callable[..., Result]) -> None:
-    export("--to", "prometheus", "--out", "rules.yml")
+    export("--to", "prometheus", "-o", "rules.yml")
     ran = subprocess.run(
         ["promtool", "check", "rules", "--lint=all", "--lint-fatal", "rules.yml"],
         capture_output=True,

@@ -62,3 +62,15 @@ def test_the_baseline_stands_in_a_column_and_an_unknown_says_why() -> None:
         "Hits? no prefix hits as in the baseline",
         "So: healthy, because prompts are longer",
     ]
+
+
+def test_demand_is_the_cause_only_where_more_requests_come_and_no_length_moved() -> None:
+    full, came = Diagnosis("t", "full", (), "demand"), {"requests_per_second_ratio": 1.3}
+    for evidence, cause in (
+        (came, ", because more requests come"),
+        (came | {"prompt_tokens_mean_ratio": 1.4}, ", because prompts are ×1.4 longer"),
+        ({"requests_per_second_ratio": 0.86}, ""),
+        ({}, ""),
+    ):
+        said = render_path(full, reference={}, evidence=evidence).splitlines()[-1]
+        assert said == f" So: full{cause}"

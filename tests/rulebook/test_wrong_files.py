@@ -38,7 +38,8 @@ RULES = [
     RULE + "inhibited_by: [Bigger]",
     RULE + "inhibited_by: [A]",
     RULE + "until: scrapes_ < 1",
-    RULE + "page: {says: ['{presnt}']}",
+    RULE + "page: {says: ['{{ $value }} {presnt}']}",
+    "alert: A, when: num_requests_waiting > 5, severity: page",
     RULE + "page: {family: trafic}",
     RULE + "page: {aslo: []}",
 ]

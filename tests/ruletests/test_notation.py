@@ -60,6 +60,12 @@ def test_words() -> None:
     assert values_of("max_num_seqs", "string") == ["max_num_seqs"]
 
 
+def test_a_count_alone_repeats_no_value() -> None:
+    with pytest.raises(NotationError) as error:
+        values_of("50 x3", "float")
+    assert (error.value.start, error.value.help_text) == (3, "no space: 50x3")
+
+
 def test_steps_are_exact() -> None:
     assert values_of("0.49+0.01x2", "float") == [0.49, 0.5, 0.51]
     assert values_of("0+0.1x3", "float")[3] == 0.3

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from driftwatch.cli.verify import print_verification, print_verifications
+from driftwatch.notify.verification_line import verification_line
 from driftwatch.verify.verification import Change, Effect, Verification
 
 AT = datetime(2026, 11, 18, 5, tzinfo=UTC)
@@ -53,6 +54,9 @@ def test_the_screens(
         ),
         failed,
     ]
+    assert verification_line(_with(kept, still_missed_ratio=0.67), None).endswith(
+        "; 67 % of requests still miss a target"
+    )
     print_verification(late[0], AT)
     golden("verify/change.txt", capsys.readouterr().out)
     print_verifications([_with(FOUND, id="456789abcdef"), *late], AT)
