@@ -250,7 +250,7 @@ def _tables(finding: Finding, width: int) -> list[str]:
     diagnosis, now, before = finding.diagnosis, finding.evidence, _before(finding)
     out: list[str] = []
     if diagnosis is not None:
-        out += [render_path(diagnosis, seconds=now.get("duration_seconds"), width=width), ""]
+        out += [render_path(diagnosis, evidence=now, width=width), ""]
     for stem in _LENGTHS:
         if (distributions := shares(finding.histograms, f"{stem}_tokens")) is not None:
             out += shares_table(distributions, stem)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from driftwatch.model import Diagnosis, Limit, Step
@@ -91,11 +91,12 @@ def path_rows(steps: Sequence[Step]) -> list[PathRow]:
     return rows
 
 
-def render_path(diagnosis: Diagnosis, *, seconds: float | None = None, width: int = 80) -> str:
+def render_path(diagnosis: Diagnosis, *, evidence: Mapping[str, Any], width: int = 80) -> str:
     """The walk as a table: per question its answer, and what decided it in the baseline and now.
 
-    ``seconds``: of the window, as far as it was observed; None = not known.
+    ``evidence``: column → value of the window.
     """
+    seconds = evidence.get("duration_seconds")
     title = "How it was decided" + (f" (last {duration(seconds)})" if seconds else "")
     at = _ANSWER_AT + _ANSWER_WIDTH
     if any(step.before for step in diagnosis.path):
@@ -118,7 +119,7 @@ def render_path(diagnosis: Diagnosis, *, seconds: float | None = None, width: in
     return "\n".join(out)
 
 
-def _cause(cause: str | None, evidence: Values) -> str | None:
+def _cause(cause: str | None, evidence: Mapping[str, Any]) -> str | None:
     """The cause in a sentence; demand is none where lengths moved, or no more requests come."""
     if cause != "demand":
         return _CAUSES.get(cause or "")

@@ -7,7 +7,7 @@ from driftwatch.notify.path import limit_row, render_limits, render_path
 
 
 def _walked(*steps: Step) -> list[str]:
-    return render_path(Diagnosis("t", "healthy", steps)).splitlines()
+    return render_path(Diagnosis("t", "healthy", steps), evidence={}).splitlines()
 
 
 def test_a_limit_that_is_full_at_times_and_one_that_nobody_knows() -> None:
@@ -52,7 +52,9 @@ def test_the_baseline_stands_in_a_column_and_an_unknown_says_why() -> None:
         Step("d", "And full?", "no", {"kv_cache_usage_ratio": 0.5}),
         Step("e", "Hits?", "no", {"kv_cache_usage_ratio": 0.7, "prefix_hits_lost": False}),
     )  # fmt: skip
-    path = render_path(Diagnosis("t", "healthy", steps, "prompts"), seconds=600.0)
+    path = render_path(
+        Diagnosis("t", "healthy", steps, "prompts"), evidence={"duration_seconds": 600.0}
+    )
     assert [" ".join(line.split()) for line in path.splitlines()] == [
         "How it was decided (last 10 min) baseline now",
         "Longer? yes 512 1,200 prompt tokens",
@@ -72,5 +74,5 @@ def test_demand_is_the_cause_only_where_more_requests_come_and_no_length_moved()
         ({"requests_per_second_ratio": 0.86}, ""),
         ({}, ""),
     ):
-        said = render_path(full, reference={}, evidence=evidence).splitlines()[-1]
+        said = render_path(full, evidence=evidence).splitlines()[-1]
         assert said == f" So: full{cause}"
