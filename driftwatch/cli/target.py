@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _KEY = ("instance", "engine")
 _LISTED = 8  # names in an error on a terminal; piped all
 _RECENT = timedelta(minutes=10)  # whose queue decides which server of a pool is meant
-_CHANGED = timedelta(days=56)  # so long ago a server's last change may be
 _GPUS = timedelta(hours=25)  # readings around the window that name its GPUs
 
 
@@ -100,31 +99,8 @@ class TargetWindow:
             row = with_last_speed({**finding.evidence, **finding.histograms}, minutes)
         replicas = sum(one.pool == target.pool for one in self.targets.values())
         of_pool = replicas if target.pool is not None else None
-        shown = _shown_budget(store, target.key, end)
-        moment = Moment(target, end, minutes, row, beside, of_pool, gpus, shown)
+        moment = Moment(target, end, minutes, row, beside, of_pool, gpus)
         return Evaluated(finding, window, moment)
-
-
-def _shown_budget(store: Store, key: TargetKey, at: datetime) -> float | None:
-    """The token budget that steps needed since the server's last change; None where it restarted
-    after that, or no step contradicted what is configured.
-    """
-    from driftwatch.knobs import budget_of_steps
-    from driftwatch.pipeline.verifications import ONE_CHANGE
-    from driftwatch.verify.changes import BUDGET, number_of
-
-    earlier = [one for one in store.verifications(at - _CHANGED, at, key) if one.change.at <= at]
-    changed = max((one.change for one in earlier), key=lambda change: change.at, default=None)
-    if changed is None or " (" not in (now := changed.what.get(BUDGET, ("", ""))[1]):
-        return None
-    columns = ["restarted", BUDGET, "iteration_tokens_sum", "forward_passes"]
-    rows = store.past(changed.at + ONE_CHANGE, at, [key], columns)
-    if rows["restarted"].any():
-        return None
-    exceeded = rows.filter(rows[BUDGET].is_null() & (rows["forward_passes"] > 0))
-    most = (exceeded["iteration_tokens_sum"] / exceeded["forward_passes"]).max()
-    later = budget_of_steps(most) if isinstance(most, float) else None
-    return max(number_of(now) or 0.0, later or 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -96,8 +96,6 @@ def throughput_table(now: Values, before: Values, reasons: Mapping[str, str]) ->
             detail = f"speed at equal load {percent(whole.factors[word])}"
         text = f" {loss if part < 0 else gain:<23}{sign + figure(abs(part)):>8}  {detail}"
         lines.append(text.rstrip())
-    if "load and speed" in whole.unknown:
-        lines.append(f" {'of it a slower engine':<23}{'unknown':>8}  not judged")
     return lines
 
 

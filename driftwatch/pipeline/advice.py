@@ -29,7 +29,6 @@ from driftwatch.recommend.advice import Answer
 from driftwatch.recommend.words import aims
 from driftwatch.rulebook.rules import Rule
 from driftwatch.store.history import TargetAdvice
-from driftwatch.verify.changes import BUDGET
 
 _KEY = list(KEY_COLUMNS)
 # leaves that name no knob, and more load than fits: the simulation finds what helps, and how much
@@ -147,7 +146,6 @@ def _moment(evaluation: Evaluation, target: Target, row: Mapping[str, Any], at: 
     targets, past = evaluation.state.targets, evaluation.past
     minutes = past.judged(target.key, at - WINDOW, at)
     beside = [past.judged(key, at - WINDOW, at) for key in peers_of(target, targets)]
-    run = evaluation.state.verifications.runs.get(target.key)
     return Moment(
         target,
         at,
@@ -157,7 +155,6 @@ def _moment(evaluation: Evaluation, target: Target, row: Mapping[str, Any], at: 
         pl.concat(beside) if beside else None,
         replicas=pool_size(targets, target.pool),
         gpus=evaluation.state.gpus,
-        shown_budget=None if run is None else run.now.inferred.get(BUDGET),
     )
 
 

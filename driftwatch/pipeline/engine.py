@@ -47,7 +47,6 @@ def server_of(
     gpus: pl.DataFrame | None = None,
     model: str | None = None,
     gpu: str | None = None,
-    shown_budget: float | None = None,
 ) -> Server:
     """One engine as it runs, or ran in the minutes.
 
@@ -59,8 +58,6 @@ def server_of(
         minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
             ``cache_config`` and ``model_name`` where the store has them.
         row: the evidence row of the window; None = from the minutes alone.
-        shown_budget: token budget that earlier steps needed since the server's start; None = no
-            more than is configured, or unknown.
     """
     row = row or {}
     pool = plan.pool_of(target)
@@ -71,12 +68,6 @@ def server_of(
     count = _number(row.get("gpu_count")) or _number(_last(minutes, "gpu_count"))
     stated = merge(_of_answer(plan, target), plan.serving_of(target), _of_page(labels_json))
     serving = _as_then(stated, minutes, row)
-    budget = serving.max_num_batched_tokens
-    if budget is not None and shown_budget is not None and shown_budget > budget.value:
-        configured = stated.max_num_batched_tokens or budget
-        why = f"configured {configured.value:.0f}, but steps since the start took more"
-        larger = Setting(shown_budget, "inferred", why)
-        serving = replace(serving, max_num_batched_tokens=larger)
     blocks, block = _blocks(serving, cache)
     names = (
         ran.identity.get("model"),

@@ -49,7 +49,6 @@ class Moment:
     beside: pl.DataFrame | None = None
     replicas: int | None = None  # of its pool; None = unknown
     gpus: pl.DataFrame | None = None
-    shown_budget: float | None = None  # token budget that steps needed since the server's start
     before: Advice | None = None  # the change that an open page advises
 
     def answered(
@@ -113,14 +112,7 @@ def question_for(
         minutes=used,
         beside=tuple(others),
         server=server_of(
-            target,
-            plan,
-            mine,
-            row=row,
-            gpus=moment.gpus,
-            model=options.model,
-            gpu=options.gpu,
-            shown_budget=moment.shown_budget,
+            target, plan, mine, row=row, gpus=moment.gpus, model=options.model, gpu=options.gpu
         ),
         slo=slo,
         slo_source=source,

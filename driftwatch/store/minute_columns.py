@@ -32,6 +32,7 @@ _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     "gpus_lost_names": pl.String,
     "kv_block_tokens": pl.Float64,
     "binding_requests": pl.Float64,
+    "step_tokens_max_of_process": pl.Float64,
     # first of the last ten minutes' scrapes of which there is a share
     "binding_since": TIME,
     "deferred_since": TIME,

@@ -49,13 +49,6 @@ def test_the_throughput_reads_as_recorded(golden: Callable[[str, str], None]) ->
     assert "engine" not in "".join(throughput_table(faster, BEFORE, unjudged))
 
 
-def test_a_speed_that_is_not_judged_is_no_part_of_the_loss() -> None:
-    slow = NOW | {"speed_at_equal_load_ratio": 0.92, "slower_at_equal_load": None}
-    *parts, last = throughput_table(slow, BEFORE, {})
-    assert last.split() == ["of", "it", "a", "slower", "engine", "unknown", "not", "judged"]
-    assert "speed at equal load" not in "".join(parts)
-
-
 def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
     median = Amount(value=0.82, unit="1")
     page = small_page(evidence={"pool_speed_at_equal_load_ratio": median})

@@ -114,9 +114,10 @@ def test_what_a_pool_says_of_its_engine_goes_first(
     for shown, value, known in (
         (None, 1024.0, "startup log"),
         (512.0, 1024.0, "startup log"),
-        (4096.0, 4096.0, "inferred"),
+        (4000.0, 4096.0, "inferred"),
     ):
-        found = server_of(target, replace(PLAN, pools=(pool,)), stored, shown_budget=shown)
+        row = {"step_tokens_max_of_process": shown}
+        found = server_of(target, replace(PLAN, pools=(pool,)), stored, row=row)
         budget = found.serving.max_num_batched_tokens
         assert budget is not None and (budget.value, budget.provenance) == (value, known)
     silent = replace(pool, reported=Fingerprint(), model=None, gpu=None)
