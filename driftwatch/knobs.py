@@ -70,7 +70,6 @@ def flag_of(name: str) -> str:
 
 # vLLM books a prompt whole in one step, so that a minute's mean may lie a little above the budget.
 _BOOKED_WHOLE = 1.05
-_BETWEEN_USUAL = (1.0, 1.25, 1.5)  # times a usual value: 1024, 1280, 1536, 2048
 
 
 def least_budget(tokens: float) -> int:
@@ -82,14 +81,15 @@ def least_budget(tokens: float) -> int:
     return math.floor(tokens / _BOOKED_WHOLE)
 
 
-def assumed_budget(tokens: float) -> float | None:
-    """The smallest token budget people set that steps of so many tokens fit in; None = none.
+def assumed_budget(tokens: float, configured: float) -> float | None:
+    """The smallest usual token budget, or multiple of the configured one, that such steps fit in.
 
-    >>> assumed_budget(1284.0), assumed_budget(1700.0), assumed_budget(40_000.0)
+    >>> assumed_budget(1284.0, 320.0), assumed_budget(2058.0, 512.0), assumed_budget(4e4, 512.0)
     (1280.0, 2048.0, None)
     """
-    usual = (v * times for v in KNOBS["max_num_batched_tokens"].values for times in _BETWEEN_USUAL)
-    return next((value for value in usual if value >= least_budget(tokens)), None)
+    advised = (configured * step for step in (2, 4, 8))
+    values = sorted({*KNOBS["max_num_batched_tokens"].values, *advised})
+    return next((float(value) for value in values if value >= least_budget(tokens)), None)
 
 
 def refusal(values: Mapping[str, float | None]) -> str | None:

@@ -181,7 +181,7 @@ def _of_steps(budget: Setting | None, most: float | None) -> Setting | None:
     if budget is None or most is None or most <= EXCEEDED_RATIO * budget.value:
         return budget
     why = f"configured {budget.value:.0f}, but steps took up to {most:,.0f} tokens since the start"
-    assumed = assumed_budget(most)
+    assumed = assumed_budget(most, budget.value)
     return None if assumed is None else Setting(assumed, "inferred", why)
 
 
