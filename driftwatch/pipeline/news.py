@@ -1,15 +1,18 @@
-"""What is new about an open incident since its last message. Pure."""
+"""What is new about an incident since its last message, and with what it ended. Pure."""
 
 from __future__ import annotations
 
 import math
 from datetime import datetime
 
+import polars as pl
+
 from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.incidents.follow_up import is_no_answer, no_advice, says_less, what_changed
 from driftwatch.incidents.incident import Incident, Told
 from driftwatch.model import Finding
 from driftwatch.notify.page import Page
+from driftwatch.numbers import clean, is_as_before, knob, times
 
 # An advice is computed anew where a mean length or the rate moved so far since its window: in
 # steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
@@ -100,3 +103,46 @@ def is_final(answer: Finding) -> bool:
     """Whether to send an answer: "no knob helps" of a drift's first minutes may still change."""
     stays = answer.advice is not None and answer.advice.action not in ("insufficient", "none")
     return stays or not answer.asked_again
+
+
+# cause of a diagnosis → what moved, and its ratio to the baseline
+_MOVES = {
+    "prompts": ("prompts", "prompt_tokens_mean_ratio"),
+    "generations": ("generations", "generation_tokens_mean_ratio"),
+    "demand": ("requests", "requests_per_second_ratio"),
+}
+_CLOCK_DOWN = 0.9  # of the baseline's SM clock, as in the tree
+
+
+def ended_because(page: Page | None, here: pl.DataFrame) -> str:
+    """``generations are back near the baseline's; max_num_seqs is still 48, so it can come back``;
+    empty where neither is known.
+
+    ``here``: the rows of the incident's servers when it ended.
+    """
+    first = None if page is None else page.as_first.diagnosis
+    if page is None or first is None or page.severity == "notice":
+        return ""
+    parts = list[str]()
+    what, column = _MOVES.get(first.cause or "", ("", ""))
+    if what and (now := _mean(here, column)) is not None:
+        is_back = is_as_before(now)
+        parts.append(f"{what} are {'back near' if is_back else times(now)} the baseline's")
+    clock, ratio = _mean(here, "gpu_sm_clock_hertz"), _mean(here, "gpu_sm_clock_ratio")
+    if first.leaf == "gpu_throttled" and clock is not None and ratio is not None:
+        where = "back at" if ratio > _CLOCK_DOWN else "still"
+        held = clean(page.value("gpu_clock_event_reasons") or "")
+        why = f"held down by {held} before" if held else "why it fell is unknown"
+        parts.append(f"the SM clock is {where} {clock / 1e6:,.0f} MHz; {why}, so it can fall again")
+    for move in () if page.advice is None else page.advice.moves:
+        values = set(here[move.knob].drop_nulls()) if move.knob in here.columns else set()
+        if move.from_value is not None and values == {move.from_value}:
+            parts.append(f"{move.knob} is still {knob(move.from_value)}, so it can come back")
+        elif values == {move.to_value}:
+            parts.append(f"{move.knob} is {knob(move.to_value)} now")
+    return "; ".join(parts)
+
+
+def _mean(rows: pl.DataFrame, column: str) -> float | None:
+    known = rows[column].drop_nulls() if column in rows.columns else pl.Series()
+    return float(known.mean()) if len(known) else None  # type: ignore[arg-type]

@@ -28,12 +28,12 @@ from driftwatch.incidents.incident import Incident, Told, Transition
 from driftwatch.model import Finding, TargetKey
 from driftwatch.notify.page import EVERY, Page
 from driftwatch.notify.phrases.limits import worst_missed
-from driftwatch.numbers import is_as_before, knob, times
 from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings, Found, findings_of, with_room
 from driftwatch.pipeline.news import (
+    ended_because,
     is_better,
     is_final,
     is_worse,
@@ -77,7 +77,7 @@ def with_pages(
     for t in ended:
         last = replace(t, incident=pages.latest(t.incident))
         theirs = _rows_at(t, evaluation.rows)
-        because = _because(last.incident.page, theirs)
+        because = ended_because(last.incident.page, theirs)
         news.append(closing(evaluation.plan, last, _in_target(theirs), because))
     after = {key: pages.latest(one) for key, one in incidents.items()}
     # what happened comes before updates of the same minute
@@ -350,38 +350,6 @@ def _is_false(evaluation: Evaluation, look: Transition) -> bool:
     true = evaluation.verdicts[look.incident.rule]
     here = _rows_at(look, evaluation.rows.with_columns(true=true))["true"]
     return len(here) > 0 and not here.fill_null(value=True).any()
-
-
-_CLOCK, _CLOCK_DOWN = "gpu_sm_clock_hertz", 0.9  # as in the tree
-
-
-def _because(page: Page | None, here: pl.DataFrame) -> str:
-    """``generations are back near the baseline's; max_num_seqs is still 48, so it can come back``;
-    empty where neither is known.
-
-    ``here``: the rows of the incident's servers when it ended.
-    """
-    first = None if page is None else page.as_first.diagnosis
-    if page is None or first is None or page.severity == "notice":
-        return ""
-    parts, cause = list[str](), first.cause or ""
-    ratio = f"{cause.removesuffix('s')}_tokens_mean_ratio"
-    if cause in ("prompts", "generations") and len(known := here[ratio].drop_nulls()):
-        now = float(known.mean())  # type: ignore[arg-type]
-        is_back = is_as_before(now)
-        parts.append(f"{cause} are {'back near' if is_back else times(now)} the baseline's")
-    clock = here.select(_CLOCK, "gpu_sm_clock_ratio").drop_nulls().mean().row(0)
-    if first.leaf == "gpu_throttled" and None not in clock:
-        where = "back at" if clock[1] > _CLOCK_DOWN else "still"
-        parts.append(f"the SM clock is {where} {clock[0] / 1e6:,.0f} MHz")
-        parts.append("why it fell is unknown, so it can fall again")
-    for move in () if page.advice is None else page.advice.moves:
-        values = set(here[move.knob].drop_nulls()) if move.knob in here.columns else set()
-        if move.from_value is not None and values == {move.from_value}:
-            parts.append(f"{move.knob} is still {knob(move.from_value)}, so it can come back")
-        elif values == {move.to_value}:
-            parts.append(f"{move.knob} is {knob(move.to_value)} now")
-    return "; ".join(parts)
 
 
 def _in_target(here: pl.DataFrame) -> bool | None:

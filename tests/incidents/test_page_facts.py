@@ -15,13 +15,13 @@ from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.diagnose.states import in_schema_order
 from driftwatch.incidents.follow_up import is_other_cause
 from driftwatch.incidents.incident import Told, Transition
-from driftwatch.model import Advice, Finding, KnobMove, Reason, Target, TargetKey
+from driftwatch.model import Advice, Diagnosis, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation, Signals
 from driftwatch.pipeline.findings import findings_of
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.news import is_worse, news_of, rests_on_another_load
+from driftwatch.pipeline.news import ended_because, is_worse, news_of, rests_on_another_load
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.recent_change import COLUMNS, recent_change
 from driftwatch.pipeline.state import State
@@ -250,3 +250,27 @@ def test_another_answer_is_sent_and_a_forecast_for_another_load_withdrawn(
     page = page_of(change(1024.0), asked_again_at=NOON if again else None)
     found = replace(FINDING, advice=answer, asked_again=answer is REFUSED)
     assert news_of(page, found, TOLD) == news
+
+
+@pytest.mark.parametrize(
+    ("leaf", "cause", "held", "ended"),
+    [
+        ("gpu_throttled", None, None, "; why it fell is unknown, so it can fall again"),
+        ("gpu_throttled", None, "SW power", "; held down by SW power before, so it can fall again"),
+        ("concurrency_cap_binding", "demand", None, "requests are back near the baseline's"),
+        ("concurrency_cap_binding", None, None, ""),
+    ],
+)
+def test_a_resolve_says_what_is_otherwise(
+    leaf: str, cause: str | None, held: str | None, ended: str
+) -> None:
+    diagnosis = Diagnosis("tree", leaf, (), cause)
+    evidence = {"gpu_clock_event_reasons": held}
+    page = build_page(
+        replace(FINDING, diagnosis=diagnosis, evidence=evidence), incident_of(), "firing", NOON
+    )
+    clocks = {"gpu_sm_clock_hertz": [1.98e9, None], "gpu_sm_clock_ratio": [1.0, None]}
+    here = pl.DataFrame({**clocks, "requests_per_second_ratio": [1.02, 1.0]})
+    said = ended_because(page, here)
+    assert said.removeprefix("the SM clock is back at 1,980 MHz") == ended
+    assert (said != ended) == (leaf == "gpu_throttled")
