@@ -311,7 +311,8 @@ def test_the_answer_that_comes_later_is_told_once_however_minutes_are_split(
     assert told_late is not None and resolved is not None
     assert happened[1].at == grid[0]
     assert told_late.summary == (
-        "UPDATE host:8000: advice now: set max_num_seqs 8 (inferred) → 40, before none yet"
+        "UPDATE host:8000: advice now: set max_num_seqs 8 → 40, before none yet; "
+        "first token takes 3.0 s, all of it queueing"
     )
     assert told_late.asked_again_at is None
     assert told_late.leaf == page.leaf
