@@ -23,7 +23,7 @@ from driftwatch.notify.minute_line import speed_line
 from driftwatch.notify.page import Amount, Baseline, Line, Page, Phrases, Servers, Times
 from driftwatch.notify.path import render_limits, render_path
 from driftwatch.notify.phrases import fill
-from driftwatch.notify.phrases.limits import MANY_GAVE_UP
+from driftwatch.notify.phrases.limits import MANY_GAVE_UP, given_up
 from driftwatch.notify.phrases.traffic import many_never_finish
 from driftwatch.notify.shares import LengthShares, shares, shares_table
 from driftwatch.numbers import (
@@ -135,7 +135,9 @@ def healthy_text(finding: Finding) -> str:
         speed = f"smallest loss that would show {percent(least)}"
         if ratio < 1 - least:
             speed = f"speed {percent(ratio)} of its baseline's, for too short a time to judge"
-    return f"{target}, no limit full, {_lengths_text(finding)}; {speed}"
+    lost = given_up(_page_of(finding))
+    lead = f"{lost[0].upper()}{lost[1:]}. " if lost else ""
+    return f"{lead}{target}, no limit full, {_lengths_text(finding)}; {speed}"
 
 
 def _lengths_text(finding: Finding) -> str:

@@ -43,7 +43,7 @@ HEADERS = {
     *("From", "To", "Date", "Auto-Submitted", "Message-ID", "Subject", "MIME-Version"),
     "Content-Type",
 }
-TAGS = {"html", "head", "meta", "body", "p", "b", "br", "code", "a"}
+TAGS = {"html", "head", "meta", "body", "p", "b", "br", "code", "a", "small"}
 
 
 def pages(text: str) -> Iterator[dict[str, Any]]:
