@@ -41,7 +41,8 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
     where no server that it concerns has a row.
 
     A page is about the last ten minutes, cut at restarts and knob changes, not about the one minute
-    in which the rule fired. Columns of detectors with a past are that minute's.
+    in which the rule fired. Columns of detectors with a past are that minute's, as are those of the
+    rule's condition that line 1 names: a page must not deny why it fired.
     """
     rules = {rule.id: rule for rule in evaluation.plan.rules}
     worst = [worst_of(t, evaluation.rows, rules[t.incident.rule]) for t in transitions]
@@ -77,6 +78,8 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
             finding = replace(finding, peers=peer_speeds(key, t.at, evaluation.rows))
         else:
             finding, row = _of_missing(evaluation, t, key)
+        if fired_on := rule.when.columns & rule.page.columns_said:
+            finding = _as_fired(evaluation, finding, key, t.at, fired_on)
         others = tuple(other for other in t.incident.concerned if other != key)
         if others and i in row_of:
             finding = _of_many(evaluation, t, finding)
@@ -84,6 +87,19 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
         counted = max(of, len(others) + 1)
         findings.append((replace(finding, concerned=(key, *others), of_targets=counted), row))
     return findings
+
+
+def _as_fired(
+    evaluation: Evaluation, finding: Finding, key: TargetKey, at: datetime, names: frozenset[str]
+) -> Finding:
+    """A finding with these columns as they were in the minute that ends at ``at``."""
+    instance, engine = key
+    of_minute = evaluation.rows.filter(
+        pl.col("end") == at, pl.col("instance") == instance, pl.col("engine") == engine
+    ).select(sorted(names))
+    known = of_minute.row(0, named=True) if len(of_minute) else {}
+    known = {name: value for name, value in known.items() if value is not None}
+    return replace(finding, evidence={**finding.evidence, **known})
 
 
 # of the servers whose scrapes the same limit held back: the mean

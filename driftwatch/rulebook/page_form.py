@@ -74,3 +74,8 @@ class PageForm(RulePart):
     lengths: Lengths = "mean"
     # which kind of drift the weekly report counts it as; retune = a decision, none = an incident
     family: Family | None = None
+
+    @property
+    def columns_said(self) -> frozenset[str]:
+        """Evidence columns that line 1 names."""
+        return frozenset(n for text in self.says for n in _NAME.findall(text) if n in BY_NAME)
