@@ -126,3 +126,20 @@ def test_a_database_has_the_last_minute_of_its_recording(run: Run, page: str) ->
         for where in (("--db", "d.db"), ("--recording", "r.jsonl"))
     )
     assert of_database == of_recording
+
+
+def test_line_1_of_a_rule_has_the_values_on_which_it_fired(run: Run, shared_data: Path) -> None:
+    """A mean of ten minutes would be below the threshold. A rule that is off is no able one."""
+    recording = shared_data / "vllm-0.32/run_cap"
+    rule = "alert: A, when: waiting_requests > 20, severity: page"
+    says = "page: {says: ['{waiting_requests}']}"
+    Path("r.yaml").write_text(f"groups: [{{name: g, rules: [{{{rule}, {says}}}]}}]")
+    written = f"sources: [{{recording: {recording}}}]\nrules: {{files: [r.yaml]"
+    Path("driftwatch.yaml").write_text(f"{written}}}\n")
+    _, out, err = run("replay", recording, "-c", "driftwatch.yaml", "--no-advice")
+    said = [float(text) for text in re.findall(r"FIRING host:8000: ([\d.]+)", out)]
+    assert said and min(said) > 20, out + err
+    off = "overrides: [{alert: A, enabled: false, reason: nobody minds}]"
+    Path("driftwatch.yaml").write_text(f"{written}, {off}}}\n")
+    _, out, _ = run("doctor", "-c", "driftwatch.yaml")
+    assert "nobody minds: A cannot fire" in " ".join(out.split())

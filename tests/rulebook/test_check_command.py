@@ -167,3 +167,12 @@ def test_a_configuration_that_does_nothing_is_warned_of(
         " help: receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
         "2 warnings in 16 files (15 shipped), 25 rules (25 shipped)",
     ]
+
+
+@pytest.mark.parametrize(
+    "rest", ["page: {says: ['{typo}']}", "\t for: 3m\n        page: {says: [x]}"]
+)
+def test_a_page_that_says_something_wrong_lacks_no_summary(tmp_path: Path, rest: str) -> None:
+    rule = "groups:\n  - name: g\n    rules:\n      - alert: A\n        when: restarted\n"
+    found = check(write(tmp_path, "r.yaml", f"{rule}        severity: ticket\n        {rest}\n"))
+    assert found.return_value != 0 and "no-summary" not in found.output, found.output
