@@ -32,6 +32,7 @@ from driftwatch.recommend.search import (
     finalists,
     gain_of,
     nearest,
+    overloaded_alike,
     saves_kv,
     single_knobs,
 )
@@ -257,7 +258,7 @@ def _changed(answer: Answer, case: Case, choice: Option, *, table: bool) -> Answ
 
 def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, str | None]:
     """The choice; or what an open page advises, where the choice brings no more than :data:`TIES`
-    over it and it keeps the time per output token.
+    over it, or no more capacity where neither keeps up, and it keeps the time per output token.
 
     Returns:
         The option that is advised, the row of the one that it replaces, and why.
@@ -276,7 +277,7 @@ def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, st
     tpot = row.tpot_p95_seconds
     is_cheap = target is None or (tpot is not None and tpot <= target)
     is_alike = row.in_target_ratio >= (best.in_target_ratio or 0.0) - TIES
-    if is_cheap and (is_alike or saves_kv(row, best, situation.offered)):
+    if is_cheap and (is_alike or overloaded_alike(row, best, situation.offered)):
         return Option(gain_of(situation.outlook, knobs), row), None, same
     values = " and ".join(knob(value) for value in knobs.values())
     brings = share_in_target(row.in_target_ratio, situation.slo)

@@ -22,7 +22,6 @@ HARM_CHANCE = 0.10  # … may be so likely
 LEAST_SHARE = 0.30  # in target afterwards: below it the answer is capacity
 TIES = 0.02  # of the requests: shares that differ by less are the same
 _SAME = 1.1  # times: capacities and prices that differ by less are the same
-_SAME_CAPACITY = 1.05  # times: servers that cannot keep up serve as much if they differ by less
 MARGIN = 0.7  # of the capacity: below it nothing is scarce
 KV_FULL = 0.95  # of the KV cache, at its peak: from there on requests are preempted
 _PAIRED = 2  # of each kind of knob, the best ones are tried together
@@ -219,17 +218,21 @@ class Option:
         return more and (price or math.inf) <= at_most
 
 
-def saves_kv(one: Candidate, best: Candidate, offered: float) -> bool:
-    """Whether it leaves room in the KV cache, which the best one fills, and serves as much, where
-    neither keeps up with ``offered``.
+def overloaded_alike(one: Candidate, best: Candidate, offered: float) -> bool:
+    """Whether neither keeps up with ``offered``, and it serves as much as the best one.
 
     The share in target of a server that does not keep up says only how long its queue takes to
     grow: both need as many replicas beside them.
     """
     limit, most = one.capacity_requests_per_second, best.capacity_requests_per_second
-    if not limit or not most or most >= offered or limit * _SAME_CAPACITY < most:
-        return False
-    return fills_kv(best) and not fills_kv(one)
+    return bool(limit and most and most < offered and limit * _SAME >= most)
+
+
+def saves_kv(one: Candidate, best: Candidate, offered: float) -> bool:
+    """Whether it leaves room in the KV cache, which the best one fills, and serves as much, where
+    neither keeps up.
+    """
+    return overloaded_alike(one, best, offered) and fills_kv(best) and not fills_kv(one)
 
 
 def fills_kv(one: Candidate) -> bool:

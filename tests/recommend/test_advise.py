@@ -212,7 +212,7 @@ def row(capacity: float, kv: float) -> Candidate:
     ("one", "best", "saves"),
     [
         (row(19.0, 0.67), row(19.3, 1.0), True),  # neither keeps up, and both serve as much
-        (row(17.0, 0.67), row(19.3, 1.0), False),
+        (row(17.0, 0.67), row(19.3, 1.0), False),  # the best one serves a tenth more
         (row(19.0, 0.67), row(19.3, 0.8), False),
         (row(19.0, 0.67), row(21.0, 1.0), False),  # the best one keeps up
     ],
