@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.cli.database import last_scraped
+from driftwatch.cli.printer import print_note
 from driftwatch.cli.replay_summary import TakenProposals
 from driftwatch.errors import NoVerdict, UsageError
 
@@ -263,7 +264,11 @@ def chosen_target(
     queues = recent.group_by("instance", "engine").agg(pl.col("waiting_requests").mean())
     order = ["waiting_requests", "instance", "engine"]
     longest = queues.sort(order, descending=[True, False, False], nulls_last=True)
-    key = TargetKey(*longest.row(0)[:2]) if len(longest) else min(members)
+    if longest.is_empty():
+        return members[min(members)]
+    key = TargetKey(*longest.row(0)[:2])
+    of = f"the {'page' if paged else 'ticket'}'s" if troubled else f"its {len(members)}"
+    print_note(f"{name}: {key.text} is shown, with the longest queue of {of} servers")
     return members[key]
 
 

@@ -84,6 +84,7 @@ class TickNotes:
         self._metrics = metrics
         self._failures = ScrapeFailures()
         self._problems: dict[tuple[str, str], datetime] = {}  # place and kind → when logged
+        self._has_ticked = False
         self._log: Any = structlog.get_logger()
 
     def sources(self, sources: Iterable[Source], gathered: TickInput) -> None:
@@ -116,6 +117,10 @@ class TickNotes:
         if state.evaluated_until is not None:
             metrics.evaluated_until.set(state.evaluated_until.timestamp())
         metrics.targets.set(len(state.targets))
+        if not self._has_ticked and state.targets:
+            self._has_ticked = True
+            firing = sum(one.is_firing for one in state.incidents.values())
+            self._log.info("first tick", servers=len(state.targets), incidents=firing)
         if len(shown.rows):
             rows = shown.rows.hstack(shown.minutes.select("ever_seen"))
             metrics.note_minutes(rows, state.targets, rules)

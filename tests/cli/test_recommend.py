@@ -95,7 +95,9 @@ def test_every_wrong_what_if_is_named_at_once(run: Run) -> None:
         assert said in err
 
 
-def test_of_a_pool_the_server_with_the_longest_queue_is_asked() -> None:
+def test_of_a_pool_the_server_with_the_longest_queue_is_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     queues = {"a:1": 3.0, "b:1": 40.0, "c:1": 7.0}
     end = BOUND.replace(second=0, microsecond=0)
     made = [
@@ -117,6 +119,7 @@ def test_of_a_pool_the_server_with_the_longest_queue_is_asked() -> None:
         minutes = pl.DataFrame(made, schema=STORED_SCHEMA)
         store.commit_tick(TickRecord(since=end, until=end, minutes=minutes))
         assert chosen_target("chat", targets, store, end).key.instance == "b:1"
+        assert "chat: b:1 is shown, with the longest queue of its 3" in capsys.readouterr().err
         assert chosen_target("c:1", targets, store, end).key.instance == "c:1"
         # a slow or stuck server has no long queue: an open page comes first
         page = incident_of("a", pool="chat", servers=("a:1", "c:1"), at=end - timedelta(minutes=1))
