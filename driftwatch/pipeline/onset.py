@@ -92,7 +92,7 @@ COLUMNS = tuple(
     dict.fromkeys(
         name
         for _, measure, _ in _MEASURES
-        for name in ("instance", "engine", "end", *measure.meta.root_names())
+        for name in ("instance", "engine", "end", "release_changed", *measure.meta.root_names())
     )
 )
 
@@ -132,8 +132,13 @@ def _onsets(
         if of is None and values:
             normal = sorted(values)[len(values) // 4]
         if normal is not None and (left := onset(values, normal)) is not None:
-            late = _SPEED_LATE if any("speed" in name for name in measure.meta.root_names()) else 0
-            yield known["end"][max(0, left - late)] - _MINUTE
+            if not any("speed" in name for name in measure.meta.root_names()):
+                yield known["end"][left] - _MINUTE
+                continue
+            start = known["end"][max(0, left - _SPEED_LATE)]
+            # a speed is known some minutes after a start: a slower release is slower from it on
+            changed = minutes.filter("release_changed", pl.col("end") > start)["end"]
+            yield (changed[-1] if len(changed) else start) - _MINUTE
 
 
 def onset(values: Sequence[float], normal: float) -> int | None:

@@ -66,6 +66,10 @@ def stored(**columns: list[float]) -> PastMinutes:
 
 
 SPEED = stored(speed_at_equal_load_ratio=[1.0] * 40 + [0.8] * 40)
+NEWER = stored(
+    speed_at_equal_load_ratio=[1.0] * 40 + [0.8] * 40,
+    release_changed=[float(minute == 45) for minute in range(80)],
+)
 DRIFT = stored(
     prompt_tokens_sum=[1e4] * 60 + [2e4] * 20,
     prompt_tokens_count=[10.0] * 80,
@@ -82,6 +86,7 @@ LONG = stored(
     ("columns", "past", "minutes_before"),
     [
         ({"slower_at_equal_load"}, SPEED, 42),  # a median of six minutes,
+        ({"slower_at_equal_load"}, NEWER, 35),  # not before the release that is slower
         ({"prompt_tokens_drift"}, DRIFT, 20),
         ({"limit_full", "lengths_moved", "target_missed"}, DRIFT, 20),
         ({"limit_full", "target_missed"}, DRIFT, 14),
