@@ -44,6 +44,7 @@ from driftwatch.verify.verification import Verification
 # as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
 _PROOF_CELLS = 2
 _WHY_LIMIT = 120
+_SEQS = "max_num_seqs"
 _SAME_ROLLOUT = timedelta(hours=1)
 
 
@@ -187,12 +188,16 @@ def _settings(material: Material) -> Iterator[Decision]:
     """
     by_pool: dict[str, list[AdviceGiven]] = {}
     newest = {given.incident_id or given.pool: given for given in material.advice}
+    beyond = [*_beyond(material)]
+    refuted = {one.subject for one in beyond}  # no question: what runs is not what the file says
     for given in material.advice:
         if given.moves and given.at >= material.since:
             by_pool.setdefault(given.pool, []).append(given)
     for pool, every in by_pool.items():
         last, asked, wrong, when = every[-1], [], [], ""
         for name in sorted({given.moves[0].knob for given in every}):
+            if name == _SEQS and clean(pool) in refuted:
+                continue
             of_name = [v for v in _changes(material, pool) if name in v.change.what]
             was, now = _known(of_name, name)
             if of_name and was is None:  # the engine reports it
@@ -224,7 +229,7 @@ def _settings(material: Material) -> Iterator[Decision]:
         if wrong:
             what = "; ".join(wrong)
             yield Decision(kind="setting", subject=clean(pool), what=what, since=last.at)
-    yield from _beyond(material)
+    yield from beyond
 
 
 def _changes(material: Material, pool: str) -> list[Verification]:
@@ -292,10 +297,15 @@ def _beyond(material: Material) -> Iterator[Decision]:
     )
     proven = by_server.filter(pl.col("len") >= _PROOF_CELLS).sort("running_requests", "end")
     for row in proven.unique("pool", keep="last").sort("pool").iter_rows(named=True):
-        configured, most = knob(row["max_num_seqs"]), count(row["running_requests"])
+        configured, mean = knob(row["max_num_seqs"]), count(row["running_requests"])
+        after = _restarts(material, row["pool"], material.since)
+        truth = (
+            f"{f'after {after} ' if after else ''}more ran: a mean of {mean} over 10 min on "
+            f"{clean(row['instance'])}; the start-up log has the value"
+        )
         yield Decision(
             kind="setting",
             subject=clean(row["pool"]),
-            what=_correct("max_num_seqs", configured, f"{most} requests ran at once"),
+            what=_correct(_SEQS, configured, truth),
             since=row["end"],
         )
