@@ -149,6 +149,11 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
     """Settings of the plan, without those whose value differs from the minutes'."""
     cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
     budget = _number(row.get("max_num_batched_tokens"))
+    given = [
+        name
+        for name in ("max_num_seqs", "max_num_batched_tokens")
+        if (setting := getattr(now, name)) is not None and setting.provenance == "command line"
+    ]
     usable = undisturbed(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)
     if cap is None:
         of_cap = usable.filter(pl.col("max_num_seqs").is_not_null())
@@ -170,6 +175,8 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
         limit = Setting(budget, "config", "as it was then")
         then = replace(then, max_num_batched_tokens=limit)
     most = _number(row.get(STEP_TOKENS) or _last(usable, STEP_TOKENS))
+    # whoever asks knows better what ran than the configuration of then
+    then = replace(then, **{name: getattr(now, name) for name in given})
     return replace(then, max_num_batched_tokens=_of_steps(then.max_num_batched_tokens, most))
 
 

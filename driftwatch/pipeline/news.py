@@ -136,7 +136,10 @@ def ended_because(page: Page | None, here: pl.DataFrame) -> str:
         parts.append(f"the SM clock is {where} {clock / 1e6:,.0f} MHz; {why}, so it can fall again")
     for move in () if page.advice is None else page.advice.moves:
         values = set(here[move.knob].drop_nulls()) if move.knob in here.columns else set()
-        if move.from_value is not None and values == {move.from_value}:
+        running = _mean(here, "running_requests") if move.knob == "max_num_seqs" else None
+        if move.from_value is not None and running is not None and running > move.from_value + 0.5:
+            parts.append(f"{running:.0f} requests run: max_num_seqs is not {knob(move.from_value)}")
+        elif move.from_value is not None and values == {move.from_value}:
             parts.append(f"{move.knob} is still {knob(move.from_value)}, so it can come back")
         elif values == {move.to_value}:
             parts.append(f"{move.knob} is {knob(move.to_value)} now")

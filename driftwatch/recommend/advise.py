@@ -167,6 +167,15 @@ def _not_reproduced(answer: Answer, situation: Situation) -> Answer:
     return answer.model_copy(update={"advice": recommendation})
 
 
+def _most(case: Case) -> float:
+    """The highest rate that is simulated, on the scale of the simulated capacities: a server that
+    misses its targets below its own has less than they say.
+    """
+    limit, offered = case.today.capacity_requests_per_second, case.situation.offered
+    off = 1.0 if case.is_in_target or not limit or not offered else max(1.0, limit / offered)
+    return case.situation.most * off
+
+
 def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     today = row_of(situation, {})
     if today.refused is not None:
@@ -180,7 +189,7 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     is_in_target = not seen_missed and (today.in_target_ratio or 0.0) >= share
     case = Case(situation, today, answer.check, is_in_target)
     options = _options(case, [gain for gain in gains if gain.is_worth_it])
-    choice = chosen(options, configurations[0], situation.most)
+    choice = chosen(options, configurations[0], _most(case))
     if choice is None:
         options, choice = _for_capacity(case, gains)
     what_ifs = asked_for(situation, today)

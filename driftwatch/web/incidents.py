@@ -183,7 +183,13 @@ def _related(
         store.incidents_between(incident.pool, span, _MOST_RELATED),
         servers_of(incident),
     )
-    mine = (one for one in near if not set(servers).isdisjoint(servers_of(one)))
+    mine = (
+        one
+        for one in near
+        if not set(servers).isdisjoint(servers_of(one))
+        and one.last_true_at > incident.started_at  # not only its closing message
+        and incident.last_true_at > one.started_at
+    )
     for one in store.with_pages(one for one in mine if one.id != incident.id):
         yield one, listed_line(one, beside_page=False)
 

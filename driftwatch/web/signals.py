@@ -89,7 +89,7 @@ SIGNAL_COLUMNS = (
 # what the page of a server shows besides
 COLUMNS = (
     *(*SIGNAL_COLUMNS, *_FLAGS, *COLUMN_KNOBS, _CACHE),
-    *("max_num_seqs_inferred", "iteration_tokens_sum"),
+    *("max_num_seqs_inferred", "iteration_tokens_sum", "step_tokens_max_of_process"),
 )
 
 

@@ -137,12 +137,17 @@ def test_what_changed_is_named_with_its_numbers() -> None:
         configuration_changed=[False, True, False, True],
         max_num_seqs=[256.0, 512.0, 512.0, None],
         max_num_seqs_inferred=[False] * 4,
+        # steps that exceed the configured budget: it is unknown
+        max_num_batched_tokens=[512.0, None, None, None],
+        step_tokens_max_of_process=[500.0, 1000.0, 1000.0, 1000.0],
         # a start finds a little more or less memory
         kv_cache_tokens=[448_512.0, 448_416.0, 448_416.0, 400_000.0],
         release_changed=[False, False, True, False],
     )
     other = minutes.with_columns(instance=pl.lit("b:1"), release_changed=pl.lit(False))
-    restart, cache = "restart, max_num_seqs 256 → 512", "KV cache 448,416 → 400,000 tokens"
+    budget = "max_num_batched_tokens 512 → at least 952"
+    restart = f"restart, max_num_seqs 256 → 512, {budget}"
+    cache = "KV cache 448,416 → 400,000 tokens"
     found = changes(pl.concat([minutes, other]))
     assert [((one.at - T0) // MINUTE, one.server, one.what) for one in found] == [
         (1, "a:1", restart), (1, "b:1", restart), (2, "a:1", "release changed"),
