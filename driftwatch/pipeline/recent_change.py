@@ -69,7 +69,13 @@ def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
             found.append(f"{name} {knob(was[-1])} → {knob(now[-1])}")
         elif name == "max_num_batched_tokens" and len(was):
             # a configured budget that the steps exceed is unknown
-            most = after.filter(pl.col(name).is_null())["step_tokens_max_of_process"].max()
-            if isinstance(most, float) and least_budget(most) > was[-1]:
+            most, earlier = (_most_steps(part, name) for part in (after, before))
+            if most is not None and least_budget(most) > was[-1] and earlier is None:
                 found.append(f"{name} {knob(was[-1])} → at least {least_budget(most)}")
     return found
+
+
+def _most_steps(minutes: pl.DataFrame, budget: str) -> float | None:
+    """The most tokens a step, where they are more than the configured budget."""
+    most = minutes.filter(pl.col(budget).is_null())["step_tokens_max_of_process"].max()
+    return most if isinstance(most, float) else None
