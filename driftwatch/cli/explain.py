@@ -274,7 +274,7 @@ def _next(
     firing = [one for one in pages if one.event != "resolved"]
     if firing and is_stored:
         (first, *_), options = firing, repeat_options(without=NOT_OF_INCIDENTS)
-        is_new = first.acknowledgement is None
+        is_new = first.acknowledgement is None and first.severity != "notice"
         return f"{first.links.ack if is_new else f'driftwatch incidents {first.incident}'}{options}"
     return "driftwatch evidence queue" if is_bad else None
 
