@@ -105,7 +105,9 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
             page if _is_answered(page) else _with_advice(page, finding, is_past=is_past)
             for page in pages
         ]
-    pages = [_with_age(scope, one, page) for (one, _), page in zip(made, pages, strict=True)]
+    pages = [
+        _with_age(scope, one, page, finding) for (one, _), page in zip(made, pages, strict=True)
+    ]
     # what a notice said is never measured again
     texts = pages[0] if pages else None
     if texts is not None and texts.severity == "notice" and texts.times.measured_at < window.end:
@@ -197,11 +199,14 @@ def _also(scope: TargetWindow, incident: Incident, page: Page) -> str:
     )
 
 
-def _with_age(scope: TargetWindow, incident: Incident, page: Page) -> Page:
-    """The page with when it was made, and which servers joined after it."""
+def _with_age(scope: TargetWindow, incident: Incident, page: Page, finding: Finding) -> Page:
+    """The page with what holds now, when it was made, and which servers joined after it."""
+    from driftwatch.notify.explanation import harm_text
     from driftwatch.notify.page import Line
 
     at, made_at = scope.window.end, page.times.measured_at
+    harm = harm_text(finding) if made_at < at and page.severity != "notice" else None
+    now = [Line("Now", f"{harm} on {finding.target.key.text}")] if harm else []
     texts = [f"made {moment(made_at, scope.today)}"] if made_at < at else []
     texts += [
         f"{one.key.text} joined {moment(one.since, scope.today)}"
@@ -209,7 +214,7 @@ def _with_age(scope: TargetWindow, incident: Incident, page: Page) -> Page:
         if one.met and made_at < one.since <= at
     ]
     age = [Line("Page", "; ".join(texts))] if texts else []
-    return page.model_copy(update={"lines": (*page.lines, *age)})
+    return page.model_copy(update={"lines": (*now, *page.lines, *age)})
 
 
 def _recovering(

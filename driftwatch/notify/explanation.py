@@ -155,6 +155,11 @@ def _lengths_text(finding: Finding) -> str:
     return f"lengths as {kind}" if is_known else "lengths not compared"
 
 
+def harm_text(finding: Finding) -> str | None:
+    """``98 % of requests miss TTFT 1.5 s``; None where nobody is known to be harmed."""
+    return next(fill(_page_of(finding), ("{harm}",)), None)
+
+
 def what_to_do(finding: Finding) -> tuple[Line, ...]:
     """The cause and what to do, in the lines of a page; nothing where all is well."""
     if is_healthy(finding) or finding.diagnosis is None:

@@ -13,6 +13,7 @@ from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.notify.explanation import (
     Explanation,
     explanation,
+    harm_text,
     is_healthy,
     render_explained,
     state_text,
@@ -92,6 +93,12 @@ def test_what_is_not_healthy_says_its_cause(bad: dict[str, Any]) -> None:
     cause, *do = what_to_do(finding)
     assert cause.text.endswith("has no answer: tuned_for does not say requests_per_second")
     assert [line.text for line in do] == ["give its rate"] * ("gpus_lost" not in bad)
+
+
+def test_what_users_feel_now_stands_beside_an_old_page() -> None:
+    missed = {**CALM, "slo_missed": True, "slo_ttft_seconds": 1.0, "ttft_in_target_10m_ratio": 0.02}
+    assert harm_text(_finding(missed, "healthy")) == "98 % of requests miss TTFT 1 s"
+    assert harm_text(_finding(CALM, "healthy")) is None
 
 
 def test_an_open_page_is_said_first_and_nothing_is_cut_in_a_pipe() -> None:
