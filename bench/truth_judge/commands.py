@@ -108,9 +108,7 @@ def replayed(case: Case, *more: str, tree: Path | None = None) -> tuple[tuple[Fi
         database = ("--db", f"{folder}/replay.db")
         recording = str(case.recording.resolve())
         said, seconds = pages(*case.words(), *more, *database, recording, tree=tree)
-        listed = driftwatch(
-            "incidents", "--all", "--limit", "100000", "--json", *database, tree=tree
-        )
+        listed = driftwatch("incidents", "--all", "--json", *database, tree=tree)
     findings = findings_of(said)
     incidents = json.loads(listed.stdout)["incidents"]
     both = (*findings, *joined_of(incidents, findings))
