@@ -119,7 +119,7 @@ def _new_doubles(
         pair = rows.lazy().filter(pl.col("instance").is_in([name, first]))
         # two of one answer whose scrapes have the very same times are copies, whatever was before
         is_other = spans[name] == spans[first] or _apart(servers[name], servers[first])
-        if not is_other and _count_alike(pair.collect()):
+        if not is_other and _counters_equal(pair.collect()):
             read[name] = first
     return read
 
@@ -131,7 +131,7 @@ def _apart(one: Identity, other: Identity) -> bool:
     return any(own and its and own != its for own, its in both)
 
 
-def _count_alike(rows: pl.DataFrame) -> bool:
+def _counters_equal(rows: pl.DataFrame) -> bool:
     """Whether the counters of two servers go up as those of one process; ``rows``: by time."""
     lists = [
         part[counter].drop_nulls().to_list()

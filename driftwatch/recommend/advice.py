@@ -176,7 +176,7 @@ class Answer(Document):
     what_ifs: tuple[Candidate, ...] = ()
     advised: Candidate | None = None
     gain: GainRange | None = None
-    # of answers before 0.19: at the baseline's lengths
+    # of answers that 0.17 stored: at the baseline's lengths
     capacity_reference_requests_per_second: float | None = None
     traffic_of: str | None = None
     offered_requests_per_second: float | None = None

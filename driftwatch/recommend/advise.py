@@ -27,12 +27,12 @@ from driftwatch.recommend.search import (
     TIES,
     Gain,
     Option,
+    both_overloaded,
     chosen,
     fills_kv,
     finalists,
     gain_of,
     nearest,
-    overloaded_alike,
     saves_kv,
     single_knobs,
 )
@@ -286,7 +286,7 @@ def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, st
     tpot = row.tpot_p95_seconds
     is_cheap = target is None or (tpot is not None and tpot <= target)
     is_alike = row.in_target_ratio >= (best.in_target_ratio or 0.0) - TIES
-    if is_cheap and (is_alike or overloaded_alike(row, best, situation.offered)):
+    if is_cheap and (is_alike or both_overloaded(row, best, situation.offered)):
         return Option(gain_of(situation.outlook, knobs), row), None, same
     values = " and ".join(knob(value) for value in knobs.values())
     brings = share_in_target(row.in_target_ratio, situation.slo)

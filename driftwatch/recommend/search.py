@@ -218,7 +218,7 @@ class Option:
         return more and (price or math.inf) <= at_most
 
 
-def overloaded_alike(one: Candidate, best: Candidate, offered: float) -> bool:
+def both_overloaded(one: Candidate, best: Candidate, offered: float) -> bool:
     """Whether neither keeps up with ``offered``, and it serves as much as the best one.
 
     The share in target of a server that does not keep up says only how long its queue takes to
@@ -232,7 +232,7 @@ def saves_kv(one: Candidate, best: Candidate, offered: float) -> bool:
     """Whether it leaves room in the KV cache, which the best one fills, and serves as much, where
     neither keeps up.
     """
-    return overloaded_alike(one, best, offered) and fills_kv(best) and not fills_kv(one)
+    return both_overloaded(one, best, offered) and fills_kv(best) and not fills_kv(one)
 
 
 def fills_kv(one: Candidate) -> bool:

@@ -127,7 +127,7 @@ def _judged(
         return f"{word}: {_range(speed)} of the usual speed", ""
     cells = of_pool(material, pool)
     was, since = between(cells, first, begin), between(cells, done, done + _AFTER)
-    alike, other = _alike(was, since)
+    alike, other = _like_load(was, since)
     before, after = in_target(material, was), in_target(material, alike)
     if before.high is None or before.low is None or after.low is None or after.high is None:
         return f"{_UNKNOWN}: {after.reason or before.reason}", ""
@@ -147,7 +147,7 @@ def _judged(
     return f"{word}: {_range(before).removesuffix(' %')} → {_range(after)} in target", compared
 
 
-def _alike(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+def _like_load(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     """The ten minutes after a change with the load that was before: as long prompts, no fewer
     requests; all of them, and what changed, where these are fewer than three.
     """
