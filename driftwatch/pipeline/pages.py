@@ -213,7 +213,7 @@ class _OpenPages:
         """
         finding, row = found
         told = self._open[look.incident.id].told
-        if row.get("target_missed"):
+        if row.get("target_missed") is not False:  # unknown is not served
             return False
         return _is_false(self._evaluation, look) or (told is not None and is_better(told, finding))
 

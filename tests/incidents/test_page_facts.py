@@ -274,3 +274,24 @@ def test_a_resolve_says_what_is_otherwise(
     said = ended_because(page, here)
     assert said.removeprefix("the SM clock is back at 1,980 MHz") == ended
     assert (said != ended) == (leaf == "gpu_throttled")
+
+
+@pytest.mark.parametrize(
+    ("running", "ended"),
+    [
+        (40.0, "max_num_seqs is still 48, so it can come back"),
+        (63.0, "63 requests run: max_num_seqs is not 48"),
+        (None, "max_num_seqs is still 48, so it can come back"),
+    ],
+)
+def test_a_resolve_believes_what_runs_before_the_configuration(
+    running: float | None, ended: str
+) -> None:
+    advice = change(1024.0).model_copy(
+        update={"moves": (KnobMove("max_num_seqs", 48.0, 192.0, "config"),)}
+    )
+    finding = replace(FINDING, diagnosis=Diagnosis("tree", "leaf", ()), advice=advice)
+    page = build_page(finding, incident_of(), "firing", NOON)
+    here = pl.DataFrame({"max_num_seqs": [48.0], "running_requests": [running]})
+    clocks = {"gpu_sm_clock_hertz": None, "gpu_sm_clock_ratio": None}
+    assert ended_because(page, here.with_columns(**clocks)) == ended
