@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -191,11 +192,17 @@ def _next(advice: Answer, scope: TargetWindow) -> str | None:
 
 
 def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
-    """``--what-if`` texts as knob → value.
+    """``--what-if`` texts as knob → value; errors as :func:`knob_values`."""
+    from driftwatch.recommend.alternatives import WHAT_IFS
+
+    return knob_values(texts, "--what-if", WHAT_IFS)
+
+
+def knob_values(texts: tuple[str, ...], option: str, names: Sequence[str]) -> dict[str, float]:
+    """``max_num_seqs=64`` of an option as knob → value; ``names``: those that it takes.
 
     Raises UsageError: with every text that cannot be.
     """
-    from driftwatch.recommend.alternatives import WHAT_IFS
     from driftwatch.yaml_models import near
 
     targets: dict[str, float] = {}
@@ -205,8 +212,8 @@ def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
         name = name.replace("-", "_")
         if not equals:
             wrong.append(f"{text!r} is no KNOB=VALUE")
-        elif name not in WHAT_IFS:
-            wrong.append("; ".join(filter(None, (f"no knob {name!r}", near(name, WHAT_IFS)))))
+        elif name not in names:
+            wrong.append("; ".join(filter(None, (f"no knob {name!r}", near(name, names)))))
         elif name in targets:
             wrong.append(f"{name} is given twice")
         elif (value := _knob_value(name, amount)) is None:
@@ -215,9 +222,7 @@ def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
         else:
             targets[name] = value
     if wrong:
-        raise UsageError(
-            f"--what-if: {'; '.join(wrong)}", help_text=f"knobs: {', '.join(WHAT_IFS)}"
-        )
+        raise UsageError(f"{option}: {'; '.join(wrong)}", help_text=f"knobs: {', '.join(names)}")
     return targets
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,19 @@ from driftwatch.cli.options import (
     history_options,
     json_option,
     on_its_day,
+    option,
     refuse_file,
 )
-from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
+from driftwatch.cli.printer import (
+    id_text,
+    print_json,
+    print_note,
+    print_table,
+    print_wrapped,
+    time_text,
+)
 from driftwatch.clock import SystemClock
-from driftwatch.errors import NoVerdict
+from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Slo
 from driftwatch.notify.verification_line import (
     difference_text,
@@ -26,7 +35,7 @@ from driftwatch.notify.verification_line import (
     value_text,
     verification_line,
 )
-from driftwatch.numbers import moment
+from driftwatch.numbers import clean, knob, moment
 from driftwatch.verify.figures import WORDS
 
 if TYPE_CHECKING:
@@ -37,24 +46,43 @@ _HEADER = ("ID", "VERDICT", "SINCE UTC", "SERVER", "CHANGE")
 _FIGURES = ("figure", "before", "after", "limits of the difference", "forecast")
 _EXIT = {"PASS": 0, "FAIL": 1}
 _LISTED_FOR = timedelta(days=56)  # as far back as the weekly report's track record
-_EVER = timedelta(days=400)
+_EVER, _DAY = timedelta(days=400), timedelta(days=1)
 
 
 @click.command(name="verify")
 @click.argument("target", metavar="[SERVER|POOL]", required=False)
+@option(
+    "--setting settings",
+    str,
+    "Record first what SERVER or POOL runs since its restart at --at: max_num_seqs=64; repeat it "
+    "for several.",
+    multiple=True,
+    metavar="KNOB=VALUE",
+)
+@option("--by", str, "Who confirms --setting; default: this user.", metavar="NAME")
 @json_option
 @history_options("at", "recordings", "db", "pools")
-def command(target: str | None, as_json: bool, history: History) -> int:
+def command(
+    target: str | None, settings: tuple[str, ...], by: str | None, as_json: bool, history: History
+) -> int:
     """Say whether a change of a setting or a release worked, at matched traffic.
 
     Without a name: every verification of the last eight weeks. With it: the newest one of that
     server, of a pool that of each server. With --recording: the changes in it.
 
+    No metric shows a setting that nobody wrote into driftwatch.yaml. --setting keeps it with who
+    and when; verify, explain, recommend and the report read the stored minutes since that restart
+    with it. For the minutes to come, correct driftwatch.yaml.
+
     A list has id, verdict, time of the change, server and change. Exit code 0: PASS, or every
-    verification was listed; 1: FAIL; 4: INCONCLUSIVE, or the verification has not ended.
+    verification was listed; 1: FAIL; 4: INCONCLUSIVE, the verification has not ended, or there is
+    no usable scrape.
     """
     if target is not None:
         refuse_file(target, "server")
+    if settings:
+        _confirm(target, settings, by, history)
+        history = replace(history, at=None)
     verifications, lines = _verifications(target, history)
     is_list = target is None and history.is_stored
     last, now = verifications[0] if len(verifications) == 1 else None, SystemClock().now()
@@ -74,6 +102,57 @@ def command(target: str | None, as_json: bool, history: History) -> int:
         return 0
     codes = [_EXIT.get(one.verdict, EXIT_NO_VERDICT) for one in verifications]
     return 1 if 1 in codes else max(codes)
+
+
+def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: History) -> None:
+    """Keep what servers run since a restart, and open the verifications of what that changed.
+
+    Raises UsageError: an option is missing or cannot be, or no server restarted then.
+    """
+    from driftwatch.cli.database import last_scraped, person
+    from driftwatch.cli.recommend import knob_values
+    from driftwatch.cli.target import members_of
+    from driftwatch.knobs import COLUMN_KNOBS, refusal
+    from driftwatch.pipeline.confirmed import confirmed, verification_of
+    from driftwatch.pipeline.stored_state import stored_targets
+
+    values = knob_values(texts, "--setting", COLUMN_KNOBS)
+    if name is None or history.at is None or not history.is_stored:
+        raise UsageError(
+            "--setting needs SERVER or POOL and the restart, and a database",
+            help_text="e.g. driftwatch verify rag-8b --setting max_num_seqs=64 --at 11:00",
+        )
+    if (why := refusal(values)) is not None:
+        raise UsageError(f"--setting: {why}")
+    who, now, others = person(by), SystemClock().now(), list[UsageError]()
+    text, wrong = ", ".join(f"{name} {knob(value)}" for name, value in values.items()), set[str]()
+    with history.store() as store, store.one_transaction():
+        last = last_scraped(store)
+        plan, at = history.plan_of(store), on_its_day(history.at, last) or last
+        members = members_of(name, plan.assign(stored_targets(store)))
+        for target in members.values():
+            try:
+                note = confirmed(store, target, values, at, who, now)
+            except UsageError as error:
+                others.append(error)
+                continue
+            store.note_action("note", who, now, subject=note.text())
+            one = verification_of(store, note, target, plan.slo_of(target), last)
+            if one is not None:
+                store.write_verification(one)
+            same = "" if one is not None else ", as before"
+            since = moment(note.since, None)
+            print_note(f"recorded: {target.key.text} runs {text} since {since}{same} (says {who})")
+            serving = plan.serving_of(target)
+            wrong |= {
+                f"correct serving.{name} of pool {target.pool}: {set_now.value:g} is configured"
+                for name, value in values.items()
+                if (set_now := serving.setting(name)) is not None and set_now.value != value
+            }
+        if len(others) == len(members):
+            raise others[0]
+    for note_text in [*(one.message for one in others), *sorted(wrong)]:
+        print_note(note_text)
 
 
 def _verifications(name: str | None, history: History) -> tuple[list[Verification], list[str]]:
@@ -97,11 +176,17 @@ def _verifications(name: str | None, history: History) -> tuple[list[Verificatio
         if members is not None:
             newest = {one.key: one for one in verifications if one.key in members}
             verifications = list(newest.values())
+        if not verifications and not (store.past(end - _DAY, end)["scrapes"] > 0).any():
+            raise NoVerdict(
+                f"no usable scrape in the day up to {moment(end, None)}",
+                help_text="driftwatch doctor says what is missing",
+            )
         if not verifications and (name is not None or not history.is_stored):
             where = name or (history.recordings or ("the history",))[0]
             raise NoVerdict(
                 f"no change of a setting or a release is known in {where}",
-                help_text="driftwatch explain SERVER --baseline FROM..TO compares two stretches",
+                help_text="a restart that no metric explains? driftwatch verify SERVER|POOL "
+                "--setting max_num_seqs=64 --at TIME records what it brought",
             )
         if members is None:
             return verifications, []
@@ -136,7 +221,8 @@ def print_verifications(verifications: Sequence[Verification], now: datetime) ->
 
 def _changed(one: Verification) -> str:
     what = one.change.what.items()
-    return ", ".join(f"{name} {was} → {now}" for name, (was, now) in what) or "no known change"
+    text = ", ".join(f"{name} {was} → {now}" for name, (was, now) in what) or "no known change"
+    return f"{text} (says {clean(one.confirmed_by)})" if one.confirmed_by else text
 
 
 def print_verification(one: Verification, now: datetime) -> None:

@@ -112,12 +112,12 @@ def step(
                 if one is not None and one.change.at != change.at:
                     news[one.id] = _superseded(one, end)
                     one = None
-                opened[key] = one = _opened(one, target, change, end, advice)
+                opened[key] = one = opened_by(one, target, change, end, advice)
                 news[one.id] = one
             if end - run.started_at > SHOWS_WITHIN:
                 runs[key] = Run(run.now)
         if one is not None and _is_due(one, end):
-            news[one.id] = opened[key] = one = _looked_at(
+            news[one.id] = opened[key] = one = looked_at(
                 one, plan.slo_of(target), end, minutes, failed
             )
             if one.closed_at is not None:
@@ -146,7 +146,7 @@ def _after_minute(run: Run | None, row: Mapping[str, Any], fingerprint: Fingerpr
     return replace(run, now=running(row, fingerprint, run.now), most_requests=most)
 
 
-def _opened(
+def opened_by(
     one: Verification | None,
     target: Target,
     change: Change,
@@ -205,7 +205,7 @@ def _is_due(one: Verification, end: datetime) -> bool:
     )
 
 
-def _looked_at(
+def looked_at(
     one: Verification, slo: Slo | None, end: datetime, minutes: Minutes, failed: list[str]
 ) -> Verification:
     """A verification after a look. A comparison that fails closes it: the next would fail too."""

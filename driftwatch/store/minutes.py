@@ -27,6 +27,7 @@ from sqlalchemy import (
 from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, keys_frame
 from driftwatch.model import TargetKey
+from driftwatch.store.confirmed import ConfirmedSettings, confirmed_settings, with_confirmed
 from driftwatch.store.database import Database, of_batch
 from driftwatch.store.minute_columns import STORED_SCHEMA, decode, encode, rolled_up
 from driftwatch.store.tables import gpu_batches, minute_batches
@@ -96,7 +97,7 @@ class Minutes(Database):
         with self._reading() as connection:
             own = self._own_rows(minute_batches)
             (rows,) = _parts(connection, since, until, targets, own, columns)
-            return rows
+            return with_confirmed(rows, confirmed_settings(connection))
 
     def past_in_parts(
         self, since: datetime, until: datetime, columns: Collection[str], most: int
@@ -107,7 +108,14 @@ class Minutes(Database):
         """
         with self._reading() as connection:
             own = self._own_rows(minute_batches)
-            yield from _parts(connection, since, until, None, own, columns, most)
+            confirmed = confirmed_settings(connection)
+            for rows in _parts(connection, since, until, None, own, columns, most):
+                yield with_confirmed(rows, confirmed)
+
+    def confirmed_settings(self) -> list[ConfirmedSettings]:
+        """What people confirmed that servers run since a restart, the oldest note first."""
+        with self._reading() as connection:
+            return confirmed_settings(connection)
 
     def minutes_reach(self) -> tuple[datetime, datetime] | None:
         """Start of the first stored row of any target and end of the last; None without any."""

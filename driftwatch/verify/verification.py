@@ -61,6 +61,8 @@ class Verification(Document):
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None  # whose page had advised it; None = none
     notes: tuple[str, ...] = ()
+    # who wrote down what changed (``driftwatch verify --setting``); None = a source shows it
+    confirmed_by: str | None = None
 
     @property
     def key(self) -> TargetKey:

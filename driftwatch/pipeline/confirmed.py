@@ -1,0 +1,86 @@
+"""A setting that a person confirms after a restart, and the verification of that change. Pure but
+for what it reads of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from driftwatch.errors import UsageError
+from driftwatch.model import Slo, Target, TargetKey
+from driftwatch.numbers import knob
+from driftwatch.pipeline.minutes import PastMinutes
+from driftwatch.pipeline.verifications import LONGEST, looked_at, opened_by
+from driftwatch.store.confirmed import ConfirmedSettings
+from driftwatch.store.store import Store
+from driftwatch.verify.verification import Change, Verification
+
+NEAR = timedelta(hours=1)  # a restart is named by its hour
+_DAY = timedelta(days=1)
+_READ = ("restarted", "max_num_seqs", "max_num_batched_tokens")
+
+
+def confirmed(
+    store: Store, target: Target, values: Mapping[str, float], at: datetime, by: str, now: datetime
+) -> ConfirmedSettings:
+    """The note that a server runs with these settings since its restart nearest to a time.
+
+    Raises UsageError: no restart of it is stored within an hour of the time.
+    """
+    key = target.key
+    rows = store.past(at - _DAY, at + _DAY, [key], _READ)
+    starts = rows.filter(pl.col("restarted").fill_null(value=False))["end"].to_list()
+    near = [one for one in starts if abs(one - at) <= NEAR]
+    if not near:
+        known = ", ".join(f"{one:%Y-%m-%dT%H:%MZ}" for one in starts) or "none"
+        raise UsageError(
+            f"{key.text} did not restart within an hour of {at:%Y-%m-%dT%H:%MZ}, and no setting "
+            "changes without a restart",
+            help_text=f"its restarts in the day around it: {known}",
+        )
+    since = min(near, key=lambda one: abs(one - at))
+    before = rows.filter(pl.col("end") < since)
+    was = {name: before[name].drop_nulls() for name in values}
+    pairs = {name: (was[name][-1] if len(was[name]) else None, v) for name, v in values.items()}
+    return ConfirmedSettings(
+        instance=key.instance,
+        engine=key.engine,
+        pool=target.pool or "default",
+        since=since,
+        values=pairs,
+        by=by,
+        at=now,
+    )
+
+
+def verification_of(
+    store: Store, note: ConfirmedSettings, target: Target, slo: Slo | None, last: datetime
+) -> Verification | None:
+    """The verification of what a note changed, by the minutes up to ``last``; None = nothing.
+
+    It ends with the next restart, and after a day.
+    """
+    what = {
+        name: ("unknown" if before is None else knob(before), knob(now))
+        for name, (before, now) in note.values.items()
+        if before != now
+    }
+    if not what:
+        return None
+    change, key = Change("knobs", note.since, what), TargetKey(note.instance, note.engine)
+    one = opened_by(None, target, change, note.since, store.advices)
+    until = min(last, note.since + LONGEST)
+    rows = store.past(note.since, until, [key], ("restarted",))
+    again = rows.filter(pl.col("restarted").fill_null(value=False))["end"]
+    if len(again):
+        until = again[0]
+    failed: list[str] = []
+    one = looked_at(one, slo, until, PastMinutes(store).minutes, failed)
+    update: dict[str, Any] = {"confirmed_by": note.by}
+    if rows["seconds"].max() != 60:
+        update["reason"] = "its minutes are no longer stored (2 days): the report compares by hours"
+    return one.model_copy(update=update)

@@ -1,0 +1,63 @@
+"""A person records what runs since a restart that no metric explains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from verify_cases import DATA, verifications_of
+
+from driftwatch.cli.main import cli
+from driftwatch.errors import UsageError
+from driftwatch.model import TargetKey
+from driftwatch.store.store import Store
+
+KEY = TargetKey("host:8000", "0")
+
+
+def ran(*words: str) -> Any:
+    return CliRunner().invoke(cli, words, catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def database(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("confirmed") / "driftwatch.db")
+    ran("replay", str(DATA / "run_cap"), "--max-num-seqs", "8", "--no-advice", "--db", path)
+    return path
+
+
+def test_a_recorded_setting_counts_everywhere_since_its_restart(database: str) -> None:
+    db = ("--db", database)
+    of_restart = ("verify", "host:8000", "--setting", "max_num_seqs=48", "--at", "08:33", *db)
+    assert "runs max_num_seqs 48 since" in ran(*of_restart, "--by", "bo").stderr
+    # whoever knows better replaces it
+    kept = json.loads(ran(*of_restart[:3], "max_num_seqs=64", *of_restart[4:], "--json").stdout)
+    assert kept["verdict"] == "PASS" and kept["confirmed_by"] != "bo"
+    assert kept["change"]["what"] == {"max_num_seqs": ["8", "64"]}
+    with Store.open(database, migrate=False) as store:
+        (one,) = store.confirmed_settings()
+        assert one.values == {"max_num_seqs": (8.0, 64.0)}
+        # every command reads its rows with it, from the restart to when it was recorded
+        first, last = store.minutes_reach() or (one.since, one.at)
+        rows = store.past(first, last, [KEY], ["max_num_seqs"])
+        caps = {
+            end >= one.since: cap for end, cap in rows.select("end", "max_num_seqs").iter_rows()
+        }
+        assert caps == {False: 8.0, True: 64.0}
+        assert len(verifications_of(store)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--at", "07:10"), "did not restart within an hour"),
+        ((), "needs SERVER or POOL and the restart"),
+        (("--setting", "max_num_batched_tokens=32", "--at", "08:33"), "max_num_batched_tokens"),
+    ],
+)
+def test_what_cannot_be_recorded(database: str, words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        ran("verify", "host:8000", "--setting", "max_num_seqs=64", "--db", database, *words)
