@@ -118,10 +118,15 @@ Duration = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(DURATION)]
 _SEVERITIES = {"critical": "page", "warning": "ticket", "info": "notice", "none": "notice"}
 
 
+def nearest(name: str, names: Collection[str]) -> str | None:
+    """The name that a misspelt one is probably meant for, or None."""
+    return next(iter(difflib.get_close_matches(name, sorted(names), n=1)), None)
+
+
 def near(name: str, names: Collection[str]) -> str | None:
     """A did-you-mean, or None."""
-    close = difflib.get_close_matches(name, sorted(names), n=1)
-    return f"did you mean {close[0]}?" if close else None
+    meant = nearest(name, names)
+    return None if meant is None else f"did you mean {meant}?"
 
 
 def read_model(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Set
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from driftwatch.doctor.checks import Check, Checkup
@@ -230,67 +228,74 @@ def _print_json(
 def _print(
     result: Checkup, show_all: bool, place: Callable[[Check], str] | None, named: str
 ) -> None:
-    """Trouble first, verdict last; ``named``: -c of the commands that mend it."""
+    """The answer, then a reason each with its fix, worst first.
+
+    ``show_all``: every check by itself, with all that it costs; ``named``: -c of the commands that
+    mend it.
+    """
     checks = _ordered(result)
-    # of what is off only that is a trouble which costs a rule
-    troubles = [c for c in checks if c.status != "ok" and (c.status != "OFF" or c.disables)]
-    listed = checks if show_all else troubles
-    wide = min(20, max((len(c.where) for c in listed), default=0))
-    later = result.learning | result.off
-    for check in listed:
-        fix = check.fix and check.fix.replace(_LIST, f"{_LIST}{named}")
-        _print_check(replace(check, fix=fix), wide, place, later)
-    if not show_all:
-        click.echo(f"ok      {sum(c.status == 'ok' for c in checks)} checks; --all lists them")
     _wrapped(_verdict(result, checks), 1)
+    if able := [rule for rule, can in result.rules.items() if can]:
+        _wrapped(f"can fire {_names(able)}", 9)
+    for group in [[one] for one in checks] if show_all else _reasons(result, checks):
+        for text in _texts(result, group, show_all, place):
+            _wrapped(text.replace(_LIST, f"{_LIST}{named}"), 9)
+    if not show_all:
+        passed = sum(check.status == "ok" for check in checks)
+        click.echo(f"ok       {passed} checks; --all lists them, and what each trouble costs")
 
 
 def _ordered(result: Checkup) -> list[Check]:
-    """The checks, worst first; of those that are MISSING what costs every rule, then the shortest
-    fix.
+    """The checks, worst first; of those that are MISSING what costs every rule or page, then what
+    costs most rules.
     """
 
     def order(check: Check) -> tuple[int, bool, int]:
-        fix = min((len(one) for one in (check.fix, check.flags) if one), default=1_000)
-        is_missing = check.status == "MISSING"
-        is_some = is_missing and "every rule" not in check.disables
-        return _ORDER.index(check.status), is_some, fix if is_missing else 0
+        if check.status != "MISSING":
+            return _ORDER.index(check.status), False, 0
+        is_some = not any(one.startswith("every ") for one in check.disables)
+        return 0, is_some, -len(check.disables)
 
     return sorted(result.checks, key=order)
 
 
+def _reasons(result: Checkup, checks: Sequence[Check]) -> list[list[Check]]:
+    """The troubles: checks of several pools together where they are the same."""
+    groups: dict[object, list[Check]] = {}
+    for check in checks:
+        # of what is off only that is a trouble which costs a rule
+        if check.status != "ok" and (check.status != "OFF" or check.disables):
+            key = check.status, check.what, check.fix, tuple(_lost(result, check))
+            groups.setdefault(key, []).append(check)
+    return list(groups.values())
+
+
 def _verdict(result: Checkup, checks: Sequence[Check]) -> str:
-    """``NOT READY: 22 of 24 rules can fire, 2 MISSING; no slo (SloMissed)``."""
+    """``NOT READY: 22 of 24 rules can fire on every server; 2 cannot (MISSING)``."""
     if not result.targets:
         return "NO VERDICT: no source has a vLLM server"
     able, learning, off = sum(result.rules.values()), len(result.learning), len(result.off)
     # each enabled rule in one state; the numbers add up
-    states = {"MISSING": len(result.rules) - able - learning - off}
-    states |= {"LEARNING": learning, "OFF": off}
+    states = {"cannot (MISSING)": len(result.rules) - able - learning - off}
+    states |= {"cannot yet (LEARNING)": learning, "OFF": off}
     text = f"{able} of {len(result.rules)} rules can fire"
-    text += " on every pool" if result.targets > 1 else ""
-    text += "".join(f", {number} {status}" for status, number in states.items() if number)
-    found = Counter(check.status for check in checks)
-    of_none = {"WRONG": found["WRONG"], "MISSING": 0 if states["MISSING"] else found["MISSING"]}
-    beside = ", ".join(f"{number} {status}" for status, number in of_none.items() if number)
+    text += " on every server" if result.targets > 1 else ""
+    others = ", ".join(f"{number} {state}" for state, number in states.items() if number)
+    text += f"; {others}" if others else ""
+    found = Counter(check.status for check in checks if not _lost(result, check))
+    beside = [f"{found[one]} {one}" for one in ("MISSING", "WRONG") if found[one]]
     word = "READY" if result.ready else "NOT READY"
-    reasons = "".join(f"; {one}" for one in _reasons(result, checks))
-    return f"{word}: {text}" + (f"; other checks: {beside}" if beside else "") + reasons
+    return f"{word}: {text}" + (f"; other checks: {', '.join(beside)}" if beside else "")
 
 
-def _reasons(result: Checkup, checks: Sequence[Check]) -> Iterator[str]:
-    """Why rules cannot fire and can be made to, each rule once; ``checks`` in their order."""
-    lost = {rule for rule, can in result.rules.items() if not can}
-    lost -= result.learning | result.off
-    for check in checks:
-        is_every = "every rule" in check.disables
-        here = lost if is_every else lost & {*check.disables}
-        if check.status == "MISSING" and here:
-            names = "every rule" if is_every else _names([r for r in result.rules if r in here])
-            # the check itself names the servers and the details
-            what = re.sub(r"^\d+ of \d+ \([^)]*\): ", "", check.what).partition("; ")[0]
-            yield f"{check.where}: {what} ({names})"
-            lost -= here
+def _lost(result: Checkup, check: Check) -> list[str]:
+    """The rules that cannot fire because of it, in their order."""
+    if check.status not in ("MISSING", "LEARNING", "OFF"):
+        return []
+    later = {"LEARNING": result.learning, "OFF": result.off}.get(check.status)
+    rules = result.rules if later is None else later
+    is_every = "every rule" in check.disables
+    return [one for one in result.rules if one in rules and (is_every or one in check.disables)]
 
 
 def _names(rules: Sequence[str]) -> str:
@@ -299,29 +304,36 @@ def _names(rules: Sequence[str]) -> str:
     return ", ".join(f"{n} ({many} rules)" if many > 1 else n for n, many in counts.items())
 
 
-def _print_check(
-    check: Check, wide: int, place: Callable[[Check], str] | None, later: Set[str]
-) -> None:
-    """What is wrong, what it costs, how to mend it (without a file, on the command line first).
+def _texts(
+    result: Checkup,
+    group: Sequence[Check],
+    show_all: bool,
+    place: Callable[[Check], str] | None,
+) -> Iterator[str]:
+    """What is wrong and which rules it costs, what else it costs, how to mend it."""
+    check, lost = group[0], _lost(result, group[0])
+    text = f"{check.status:<8} {_first(one.where for one in group)}: {check.what}"
+    if lost:
+        text += ": every rule" if "every rule" in check.disables else f": {_names(lost)}"
+    yield text
+    costs = [one for one in check.disables if one not in (*lost, "every rule")]
+    if costs and (show_all or check.status == "WRONG"):
+        yield f"         costs: {_names(costs)}"
+    if check.fix is None:
+        return
+    if place is not None:
+        at = _first(filter(None, map(place, group)))
+    else:
+        at = f"{check.flags}; or in the configuration, " if check.flags else ""
+        at += "pools[]:" if check.pool is not None else ""
+    yield f"         fix: {f'{at} {check.fix}'.strip()}"
 
-    ``later``: ids of the rules that are LEARNING or OFF; what is MISSING is named there only.
-    """
-    is_later = check.status in ("LEARNING", "OFF")
-    disables = [rule for rule in check.disables if rule in later or not is_later]
-    names, what = _names(disables), check.what
-    if is_later and names:
-        what = f"{what}: {names} cannot fire" + (" yet" if check.status == "LEARNING" else "")
-        names = ""
-    _wrapped(f"{check.status:<7} {check.where:<{wide}} {what}", 8)
-    if names:
-        _wrapped(f"        disables  {names}", 18)
-    if check.fix:
-        if place is not None:
-            at = place(check)
-        else:
-            prefix = f"{check.flags}; or in the configuration, " if check.flags else ""
-            at = prefix + ("pools[]:" if check.pool is not None else "")
-        _wrapped(f"        fix       {f'{at} {check.fix}'.strip()}", 18)
+
+def _first(texts: Iterable[str]) -> str:
+    """The first three, the rest counted."""
+    every = list(dict.fromkeys(texts))
+    more = f" and {len(every) - 3} more" if len(every) > 3 else ""
+    return ", ".join(every[:3]) + more
 
 
 def _wrapped(text: str, indent: int) -> None:

@@ -20,6 +20,7 @@ from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.rules import Costs, TargetFacts, unused, waiting
 from driftwatch.doctor.sources import SourceAnswer, departed, in_time, source_checks
 from driftwatch.evidence import BY_NAME, Need
+from driftwatch.knobs import flag_of
 from driftwatch.model import Serving, Setting, Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.settings import ServingSettings
@@ -239,19 +240,22 @@ def _limits(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
     inferred = [f"{rule.id} until inferred" for rule in costs.rules if rule.id in reads]
     seqs = (*inferred, "limit margins until inferred", "recommend until inferred")
     tokens = (*cost.disables, "the cause 'token budget full'", "advice on max_num_batched_tokens")
-    for name, disables in (("max_num_seqs", seqs), ("max_num_batched_tokens", tokens)):
+    lost = {"max_num_seqs": seqs, "max_num_batched_tokens": tokens}
+    for name in lost:
         if (known := getattr(of.pool.serving, name)) is not None:
             yield Check("ok", of.pool.name, f"{name} {known.value:.0f} ({known.provenance})")
-            continue
-        more = ", cannot be inferred" if name == "max_num_batched_tokens" else ""
+    unknown = [name for name in lost if getattr(of.pool.serving, name) is None]
+    # together, unless a rule wants the second
+    for names in [unknown] if unknown and not cost.lost else [[one] for one in unknown]:
+        flags = " ".join(f"{flag_of(name)} N" for name in names)
         yield Check(
-            cost.severity if more else "WARNING",
+            cost.severity if names[-1] == "max_num_batched_tokens" else "WARNING",
             of.pool.name,
-            f"{name}: not configured, not in /metrics{more}",
-            disables,
-            f"serving.{name}, or serving.startup_log",
-            flags=f"--{name.replace('_', '-')} N, or --startup-log FILE",
-            setting=("serving", name),
+            f"{' and '.join(names)}: not configured, not in /metrics",
+            tuple(one for name in names for one in lost[name]),
+            f"{' and '.join(f'serving.{name}' for name in names)}, or serving.startup_log",
+            flags=f"{flags}, or --startup-log FILE",
+            setting=("serving", names[0]),
         )
 
 

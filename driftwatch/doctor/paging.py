@@ -84,8 +84,9 @@ def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
         else Check("MISSING", name, f"receiver: {reason}", ("pages to this receiver",))
         for name, reason in receivers
     ]
-    what, fix = "none configured: pages reach nobody", "receivers: [{name: log, stdout: {}}]"
-    return checks or [Check("MISSING", "receivers", what, ("every page",), fix)]
+    what, fix = "none configured, so pages reach nobody", "receivers: [{name: log, stdout: {}}]"
+    setting = ("receivers",)
+    return checks or [Check("MISSING", "receivers", what, ("every page",), fix, setting=setting)]
 
 
 def secret_file_checks(files: Iterable[Path]) -> list[Check]:

@@ -24,9 +24,9 @@ _STAND_INS: Mapping[str, str] = {
 # A ratio is unknown where the reading is that it compares.
 _READING = {"gpu_sm_clock_ratio": "gpu_sm_clock_hertz"}
 NEEDED_TARGETS = 3
-_NO_BASELINE = "no baseline (driftwatch run has not made a database yet)"
+_NO_DATABASE = "no baseline, since driftwatch run has not made a database yet"
 _NO_MINUTE = "driftwatch run has stored no minute of it yet"
-_PROPOSE = "driftwatch baseline list; one under 24 h pages 3 to 10 times as often as one of 48 h"
+_PROPOSE = "after 24 h of driftwatch run: driftwatch baseline list"
 # column → how much of its own past it needs
 _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days of history",
@@ -192,12 +192,13 @@ def waiting(
     for pool, keys in sorted(members.items()):
         here = _in_pool(rules, pool)
         of_baselines = _without(here, "speed_baseline", "baseline")
-        texts = {key: _NO_BASELINE if waits is None else waits.get(key, _NO_MINUTE) for key in keys}
-        lacking = [(key, why) for key, why in texts.items() if why]
+        texts = {key: _NO_DATABASE if waits is None else waits.get(key, _NO_MINUTE) for key in keys}
+        lacking = {key: why for key, why in texts.items() if why}
         if of_baselines and lacking:
-            key, why = lacking[0]
-            many = f"{len(lacking)} of {len(keys)} ({key.text}): " if len(keys) > 1 else ""
-            yield Check("LEARNING", pool, f"{many}{why}", of_baselines, _PROPOSE)
+            key, why = next(iter(lacking.items()))
+            if len({*texts.values()}) > 1:
+                why = f"{len(lacking)} of {len(keys)} ({key.text}): {why}"
+            yield Check("LEARNING", pool, why, of_baselines, _PROPOSE)
         of_three = _without(here, "pool_of_three")
         if of_three and len(keys) < NEEDED_TARGETS:
             count = plural(len(keys), "server")

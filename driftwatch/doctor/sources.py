@@ -287,7 +287,7 @@ def _fresh(key: TargetKey, age: float, source: SourceAnswer) -> TargetCheck:
         return TargetCheck(key, "WRONG", what, lost, fix, kind="future", weight=-age)
     if not source.is_stale(key, age):
         often = f", one every {every:g} s" if every else ""
-        return TargetCheck(key, "ok", f"newest scrape is fresh{often}")
+        return TargetCheck(key, "ok", f"newest scrape is fresh{often}", kind="fresh")
     ago = f"{age:.0f} s" if age < _MINUTES_FROM else duration(age)
     usual = f", though there is one every {every:g} s" if every else ""
     none, fix = "", "look at the scraper's targets page: it lists the server but no scrape arrives"

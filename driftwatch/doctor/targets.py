@@ -24,8 +24,7 @@ from driftwatch.signals.gpus import reasons_of
 
 Row = Mapping[str, object]
 _NO_READING = (
-    "scrape dcgm-exporter with the Prometheus of a source; or add sources: [{dcgm: "
-    "[http://host:9400/metrics]}]; or on the GPUs' own host, sources: [{nvml: true}]"
+    "scrape dcgm-exporter with Prometheus, or by sources: [{dcgm: [http://host:9400/metrics]}]"
 )
 _NO_JOIN = "gpu_uuids on bare metal; on Kubernetes, namespace and pod labels on both sides"
 _UNIT = "serve it in DCGM's unit: take away what multiplies it (a recording or relabelling rule)"
@@ -200,7 +199,7 @@ def _or_off(costs: Costs, lost: tuple[str, ...]) -> str:
     off = "alert: {}, enabled: false, reason: no GPU readings"
     names = dict.fromkeys(rule.alert for rule in rules)
     overrides = ", ".join(f"{{{off.format(name)}}}" for name in names)
-    return f"; or without GPU readings: rules: {{overrides: [{overrides}]}}"
+    return f"; or without: rules: {{overrides: [{overrides}]}}"
 
 
 def _count(

@@ -13,7 +13,7 @@ from driftwatch.errors import ConfigError, Problem
 from driftwatch.installation import shipped
 from driftwatch.rulebook.overrides import ReadOverride, overridden
 from driftwatch.rulebook.rules import ReadRule, Rule, read_rules, with_ids
-from driftwatch.rulebook.trees import continued_by, read_tree
+from driftwatch.rulebook.trees import ReadTree, continued_by, read_tree
 from driftwatch.settings import Settings
 from driftwatch.settings.problems import receiver_names, without_secrets
 from driftwatch.yaml_models import near, node_at
@@ -33,15 +33,6 @@ class Rulebook:
 
     rules: tuple[Rule, ...]  # in file order, disabled ones too; ids are unique
     trees: Mapping[str, Tree]  # name → tree; every tree a rule names is here
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTree:
-    """A tree and where it stands; ``tree`` is None where it has problems."""
-
-    file: YamlFile
-    entries: Entries
-    tree: Tree | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +183,8 @@ def _read_trees(
     for file, root in sorted(files, key=lambda one: continued_by(one[1]) is not None):
         named = continued_by(root)
         more = {} if named is None or named in trees or alone else shipped_trees()
-        tree = read_tree(file, root, {**more, **trees})
-        trees_read.append(ReadTree(file, root, tree))
+        trees_read.append(read_tree(file, root, {**more, **trees}))
+        tree = trees_read[-1].tree
         if tree is not None and tree.name in trees:
             message = f"a second tree {tree.name}, first in {places[tree.name]}"
             file.add(root.entries["tree"][1].place, "duplicate", message)

@@ -15,9 +15,9 @@ from driftwatch.condition_text import position, span_of
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConditionError, Problem
 from driftwatch.evidence import BY_NAME, Column
-from driftwatch.knobs import KNOBS
-from driftwatch.rulebook.book import Reading, ReadTree
+from driftwatch.rulebook.book import Reading
 from driftwatch.rulebook.rules import Rule
+from driftwatch.rulebook.trees import ReadTree
 from driftwatch.rulebook.truths import possible
 from driftwatch.yaml_models import near, node_at, place_of
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile
@@ -46,7 +46,6 @@ LINTS: Mapping[str, Literal["error", "warning"]] = {
     "runbook-url": "error",
     "no-runbook": "warning",
     # trees
-    "unknown-knob": "error",
     "unreachable-leaf": "error",
 }
 CONDITION_KEYS = ("when", "given", "until")
@@ -308,13 +307,11 @@ def _until(one: Variant) -> Iterator[Problem]:
 
 
 def tree_problems(one: ReadTree) -> Iterator[Problem]:
-    """Every lint of a tree, of one with problems those of the conditions that could be read."""
+    """Every lint of a tree, of one with problems as far as it could be read."""
     of_conditions = [found for clause in _clauses(one) for found in clause_problems(clause)]
     yield from of_conditions
-    if one.tree is not None:
-        yield from _knobs(one)
-        if all(found.severity != "error" for found in of_conditions):
-            yield from _dead_ends(one, one.tree)
+    if one.partly is not None and all(found.severity != "error" for found in of_conditions):
+        yield from _dead_ends(one, one.partly)
 
 
 def _clauses(one: ReadTree) -> Iterator[Clause]:
@@ -322,17 +319,6 @@ def _clauses(one: ReadTree) -> Iterator[Clause]:
     for _, entries in nodes.entries.values() if isinstance(nodes, Entries) else ():
         if isinstance(entries, Entries):
             yield from clauses_of(one.file, entries)
-
-
-def _knobs(one: ReadTree) -> Iterator[Problem]:
-    """Leaves name settings that vLLM has and driftwatch may advise."""
-    leaves = node_at(one.entries, ("leaves",))
-    for name, (_, leaf) in leaves.entries.items() if isinstance(leaves, Entries) else ():
-        knob = None if one.tree is None else one.tree.leaves[name].knob
-        if knob is not None and knob not in KNOBS and isinstance(leaf, Entries):
-            place = place_of(leaf, ("knob",))
-            hint = near(knob, KNOBS) or f"knobs: {', '.join(sorted(KNOBS))}"
-            yield problem(one.file, place, "unknown-knob", f"there is no knob {knob}", hint)
 
 
 def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:
@@ -363,7 +349,8 @@ def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
         ]
         ways: tuple[tuple[bool, Way], ...] = ((True, "yes"), (False, "no"))
         for truth, way in ways:
-            if not possible(*related, (node.when.predicate, truth)):
+            # a condition that could not be read has no columns
+            if node.when.columns and not possible(*related, (node.when.predicate, truth)):
                 continue
             edges.add((name, way))
             told = known | {(node.when, truth)}

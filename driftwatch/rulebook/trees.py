@@ -10,18 +10,21 @@ words, what it shows, where its answers lead).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from driftwatch.condition import parse_condition
 from driftwatch.diagnose.tree import UNDETERMINED, Leaf, LeafKind, Node, Tree
+from driftwatch.knobs import KNOBS
+from driftwatch.rulebook.rules import read_partly
 from driftwatch.rulebook.values import Column, RulePart, When
-from driftwatch.yaml_models import fault, near, node_at, place_of, read_model
-from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile
+from driftwatch.yaml_models import fault, near, nearest, node_at, place_of, read_model
+from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile, plain
+from driftwatch.yaml_positions import Node as YamlNode
 
 Cause = Literal["prompts", "generations", "prefix_hits"]
 
@@ -61,12 +64,19 @@ class NodeInFile(RulePart):
         return self
 
 
+def _knob(name: str) -> str:
+    if name not in KNOBS:
+        hint = near(name, KNOBS) or f"knobs: {', '.join(sorted(KNOBS))}"
+        raise fault("unknown-knob", f"there is no knob {name}", hint)
+    return name
+
+
 class LeafInFile(RulePart):
     """A leaf as written."""
 
     kind: LeafKind
     meaning: str
-    knob: str | None = None
+    knob: Annotated[str, AfterValidator(_knob)] | None = None
     advice: str | None = None
 
     @model_validator(mode="after")
@@ -98,60 +108,84 @@ class TreeInFile(RulePart):
 
 
 _Mappings = Mapping[str, tuple[Place, Entries]]  # name → its place, and what it has
+# for keys of a node that are wrong or missing, so that the rest of the tree can be checked
+_STAND_INS: Mapping[str, object] = {
+    "question": "",
+    "when": "scrapes >= 0",
+    "yes": UNDETERMINED,
+    "no": UNDETERMINED,
+}
+# for a condition with problems: it reads no column, and may be true or false
+UNREADABLE = parse_condition("TRUE")
 
 
-def read_tree(
-    file: YamlFile, root: Entries, trees: Mapping[str, Tree] | None = None
-) -> Tree | None:
-    """The tree of one file; None where a problem was noted.
+@dataclass(frozen=True, slots=True)
+class ReadTree:
+    """A tree and where it stands."""
+
+    file: YamlFile
+    entries: Entries
+    tree: Tree | None  # None where it has problems
+    # the tree with stand-ins for what is wrong; None where its walks are unknown or a circle
+    partly: Tree | None
+
+
+def read_tree(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> ReadTree:
+    """The tree of one file; problems are noted in the file.
 
     Args:
         trees: trees that it may continue, by name.
     """
     before = len(file.problems)
     top = read_model(file, root, TreeInFile)
-    base = _base(file, root, trees or {})
-    there = {} if base is None else dict(base.nodes)
+    base = _base(file, root, trees)
+    inherited = {} if base is None else {**base.nodes, **base.leaves}
     own_nodes, own_leaves = _mappings(root, "nodes"), _mappings(root, "leaves")
-    leaves, nodes = {}, {}
+    leaves = {} if base is None else dict(base.leaves)
     for name, (place, entries) in own_leaves.items():
         if name == UNDETERMINED:
             message = "undetermined is where every unknown ends; it is not written down"
             file.add(place, "reserved", message)
-        if (leaf := read_model(file, entries, LeafInFile, place=place)) is not None:
-            leaves[name] = Leaf(name, **dict(leaf))
+        leaf = read_model(file, entries, LeafInFile, place=place)
+        leaves[name] = Leaf(name, "none", "") if leaf is None else Leaf(name, **dict(leaf))
+    nodes = {} if base is None else dict(base.nodes)
     for name, (place, entries) in own_nodes.items():
-        if name in there:
-            again = read_model(file, entries, _NodeChange, place=place)
+        if name in nodes:
+            again, _ = read_partly(file, entries, _NodeChange, {}, place)
             changed = {key: value for key, value in dict(again or ()).items() if value}
-            nodes[name] = replace(there[name], **changed)
-        elif (node := read_model(file, entries, NodeInFile, place=place)) is not None:
-            lenient = parse_condition(node.when.text, false_when_unknown=node.not_asked)
-            nodes[name] = Node(name, lenient=lenient, **dict(node))
-    inherited = {} if base is None else {**base.nodes, **base.leaves}
+            nodes[name] = replace(nodes[name], **changed)
+            continue
+        read, right = read_partly(file, entries, NodeInFile, _STAND_INS, place)
+        values = dict(read or NodeInFile.model_validate(_STAND_INS))
+        if read is None or "when" not in right.entries:
+            values["when"] = UNREADABLE
+        lenient = parse_condition(values["when"].text, false_when_unknown=values["not_asked"])
+        nodes[name] = Node(name, lenient=lenient, **values)
     for twice in sorted(own_leaves.keys() & (own_nodes.keys() | inherited.keys())):
         where = "a node and a leaf" if twice in own_nodes else f"in {base and base.name} already"
         file.add(own_leaves[twice][0], "duplicate", f"{twice} is {where}")
-    names = list(dict.fromkeys([*own_nodes, *own_leaves, *inherited]))
-    for _, entries in own_nodes.values():
-        for edge in ("yes", "no"):
-            _check_target(file, entries, edge, names)
+    if base is None and continued_by(root) is not None:  # where its names lead is unknown
+        return ReadTree(file, root, None, None)
+    names = {*inherited, *_entries(root, "nodes"), *_entries(root, "leaves")}
+    for name, (_, entries) in own_nodes.items():
+        yes, no = (_led(file, entries, way, names) for way in ("yes", "no"))
+        node = nodes[name]
+        nodes[name] = replace(node, yes=yes or node.yes, no=no or node.no)
     start = node_at(root, ("start",))
-    if isinstance(start, Scalar) and start.value not in {*own_nodes, *there}:
-        hint = near(str(start.value), {*own_nodes, *there})
-        file.add(start.place, "unknown-node", f"there is no node {start.value}", hint)
-    if top is None or len(file.problems) > before:
-        return None
-    tree = Tree(
-        top.tree,
-        top.start,
-        there | nodes,
-        (dict(base.leaves) if base else {}) | leaves,
-        None if base is None else base.name,
-        file.path,
-    )
-    reached = _check_walks(file, tree, own_nodes, own_leaves)
-    return _only(tree, reached) if len(file.problems) == before else None
+    first = start.value if isinstance(start, Scalar) else None
+    if isinstance(start, Scalar) and first not in nodes:
+        hint = near(str(first), nodes)
+        file.add(start.place, "unknown-node", f"there is no node {first}", hint)
+        first = nearest(str(first), nodes)
+    if first not in nodes:
+        return ReadTree(file, root, None, None)
+    name = str(plain(node_at(root, ("tree",)))) if top is None else top.tree
+    continues = None if base is None else base.name
+    tree = Tree(name, str(first), nodes, leaves, continues, file.path)
+    reached, is_acyclic = _check_walks(file, tree, own_nodes, own_leaves)
+    tree = _only(tree, reached)
+    is_whole = top is not None and len(file.problems) == before
+    return ReadTree(file, root, tree if is_whole else None, tree if is_acyclic else None)
 
 
 def continued_by(root: Entries) -> str | None:
@@ -161,12 +195,15 @@ def continued_by(root: Entries) -> str | None:
 
 
 def _base(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> Tree | None:
-    """The continued tree; note a problem where it does not exist or continues another one."""
+    """The continued tree, of a misspelt name the nearest; note a name that does not exist and a
+    tree that continues another one.
+    """
     name = continued_by(root)
     base = trees.get(name) if name is not None else None
     place = place_of(root, ("continues",))
     if name is not None and base is None:
         file.add(place, "unknown-tree", f"there is no tree {name}", near(name, trees))
+        base = trees.get(nearest(name, trees) or "")
     elif base is not None and base.continues is not None:
         message = f"{name} continues {base.continues} itself: continue that one"
         file.add(place, "value", message)
@@ -182,25 +219,40 @@ def _only(tree: Tree, reached: set[str]) -> Tree:
     )
 
 
+def _entries(root: Entries, key: str) -> Mapping[str, tuple[Place, YamlNode]]:
+    node = node_at(root, (key,))
+    return node.entries if isinstance(node, Entries) else {}
+
+
 def _mappings(root: Entries, key: str) -> _Mappings:
     """The mappings of a key; the model notes other values."""
-    node = node_at(root, (key,))
-    entries = node.entries.items() if isinstance(node, Entries) else ()
-    return {name: (at, one) for name, (at, one) in entries if isinstance(one, Entries)}
+    every = _entries(root, key).items()
+    return {name: (at, one) for name, (at, one) in every if isinstance(one, Entries)}
 
 
-def _check_target(file: YamlFile, node: Entries, edge: str, names: list[str]) -> None:
-    target = node_at(node, (edge,))
-    if isinstance(target, Scalar) and isinstance(target.value, str) and target.value not in names:
-        help_text = near(target.value, names)
-        if target.value == UNDETERMINED:
-            help_text = "an unknown answer goes there by itself"
-        message = f"there is no node or leaf {target.value}"
-        file.add(target.place, "unknown-node", message, help_text)
+def _led(file: YamlFile, node: Entries, way: str, names: Collection[str]) -> str | None:
+    """Where an answer leads; of a misspelt name, which is noted, the nearest; None = unknown."""
+    target = node_at(node, (way,))
+    if not isinstance(target, Scalar) or not isinstance(target.value, str):
+        return None
+    if target.value in names:
+        return target.value
+    help_text = near(target.value, names)
+    if target.value == UNDETERMINED:
+        help_text = "an unknown answer goes there by itself"
+    message = f"there is no node or leaf {target.value}"
+    file.add(target.place, "unknown-node", message, help_text)
+    return None if target.value == UNDETERMINED else nearest(target.value, names)
 
 
-def _check_walks(file: YamlFile, tree: Tree, nodes: _Mappings, leaves: _Mappings) -> set[str]:
-    """Note edges that lead back, and what no walk reaches; every name that one does reach."""
+def _check_walks(
+    file: YamlFile, tree: Tree, nodes: _Mappings, leaves: _Mappings
+) -> tuple[set[str], bool]:
+    """Note edges that lead back, and what no walk reaches.
+
+    Returns every name that a walk reaches, and whether no walk goes in a circle.
+    """
+    is_acyclic = True
     reached = {tree.start: None}
     graph: dict[str, list[str]] = {}
     for name in (order := [tree.start]):
@@ -212,6 +264,7 @@ def _check_walks(file: YamlFile, tree: Tree, nodes: _Mappings, leaves: _Mappings
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
+        is_acyclic = False
         circle = error.args[1][:0:-1]  # in the direction of the walk, each once
         first = circle.index(min(circle, key=order.index))
         circle = [*circle[first:], *circle[:first]]
@@ -223,7 +276,7 @@ def _check_walks(file: YamlFile, tree: Tree, nodes: _Mappings, leaves: _Mappings
         file.add(place_of(nodes[circle[last]][1], (key,)), "cycle", message)
     for what, mappings in (("node", nodes), ("leaf", leaves)):
         for name, (place, _) in mappings.items():
-            if name not in reached:
+            if name not in reached and name != UNDETERMINED:
                 message = f"no walk from {tree.start} reaches {what} {name}"
                 file.add(place, "unreachable", message)
-    return set(reached)
+    return set(reached), is_acyclic

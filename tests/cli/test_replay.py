@@ -142,4 +142,4 @@ def test_line_1_of_a_rule_has_the_values_on_which_it_fired(run: Run, shared_data
     off = "overrides: [{alert: A, enabled: false, reason: nobody minds}]"
     Path("driftwatch.yaml").write_text(f"{written}, {off}}}\n")
     _, out, _ = run("doctor", "-c", "driftwatch.yaml")
-    assert "nobody minds: A cannot fire" in " ".join(out.split())
+    assert "OFF tiny-llama: nobody minds: A" in " ".join(out.split())

@@ -84,7 +84,7 @@ def test_a_target_between_bucket_edges_is_warned_of(shared_data: Path) -> None:
 
 def test_receivers() -> None:
     (none,) = receiver_checks([])
-    assert (none.status, none.what) == ("MISSING", "none configured: pages reach nobody")
+    assert (none.status, none.what) == ("MISSING", "none configured, so pages reach nobody")
     good, bad = receiver_checks([("a", None), ("b", "/x: no such file or directory")])
     assert good.status == "ok"
     assert (bad.status, bad.where) == ("MISSING", "b")
