@@ -27,7 +27,6 @@ from driftwatch.baselines.windows import (
     accepted_baseline,
     what_ran,
 )
-from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY, keys_frame
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import no_reference
@@ -46,6 +45,7 @@ _JUDGED = {
     "slower_at_equal_load": pl.Boolean,
     "slower_than_pool": pl.Boolean,
     "cache_config": pl.String,
+    "gpu_model": pl.String,
 }
 _MINUTE, _RECENT = timedelta(minutes=1), timedelta(minutes=10)
 
@@ -60,7 +60,6 @@ class Material:
     targets: Mapping[TargetKey, Target]  # with their pools
     plan: Plan  # settings, and what the servers said of themselves
     until: datetime | None = None  # end of the newest minute; None where there is none
-    gpus: pl.DataFrame = field(default_factory=empty_gpus)  # recent GPU readings
     ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)  # what runs there now
     baselines: Baselines = field(default_factory=Baselines)  # in force
 
@@ -77,7 +76,6 @@ def material_of_store(store: Store, plan: Plan) -> Material:
         return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
     since = until - LONGEST - timedelta(hours=1)
     troubles = _troubles(store.incidents(since=since, limit=100_000, pages=False))
-    recent, gpus = store.past(until - _RECENT, until), store.gpus(until - _RECENT, until)
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         with Store.open(place, migrate=False) as again:
@@ -87,8 +85,8 @@ def material_of_store(store: Store, plan: Plan) -> Material:
         own = [one for one in troubles if any(s.instance in near for s in one.servers)]
         return marked(_judged(of_minutes), own)
 
-    ran = what_ran(recent, targets, plan, gpus)
-    return Material(load, targets, plan, until, gpus, ran, baselines)
+    ran = what_ran(store.past(until - _RECENT, until), targets, plan)
+    return Material(load, targets, plan, until, ran, baselines)
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
@@ -111,12 +109,12 @@ def material_of_replayed(store: Store, plan: Plan) -> Material:
     first, last = reach
     troubles = _troubles(store.incidents(limit=100_000, pages=False))
     rows = store.past(first, last).select(*MINUTE_SCHEMA, *_JUDGED)
-    done, gpus = marked(rows, troubles), store.gpus(first, last + timedelta(minutes=1))
+    done = marked(rows, troubles)
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         return done.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
 
-    return Material(load, targets, plan, last, gpus, what_ran(done, targets, plan, gpus))
+    return Material(load, targets, plan, last, what_ran(done, targets, plan))
 
 
 def _troubles(incidents: Iterable[Incident]) -> list[Incident]:
@@ -196,7 +194,7 @@ class Candidate:
             technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
             rows = rows.with_columns(left_out=pl.when(technical).then("left_out"))
         members = {target.key: target for target in self.subject.members}
-        measured = WindowMinutes(_good(rows), what_ran(rows, members, material.plan, material.gpus))
+        measured = WindowMinutes(_good(rows), what_ran(rows, members, material.plan))
         return accepted_baseline(
             measured, self.window, self.subject.members, accepted, self.subject.scope
         )
@@ -269,7 +267,9 @@ def candidate(material: Material, subject: Subject, window: Window) -> Candidate
 
 def without_baseline(material: Material) -> list[Target]:
     """Targets for which no baseline is in force, by key."""
-    now = in_force(material.baselines, material.targets, material.plan, material.gpus).baselines
+    ran = ((key.instance, one.identity.get("gpu")) for key, one in material.ran.items())
+    gpu_of = {instance: gpu for instance, gpu in ran if gpu}
+    now = in_force(material.baselines, material.targets, material.plan, gpu_of).baselines
     return [
         target
         for key, target in sorted(material.targets.items())

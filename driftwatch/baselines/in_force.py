@@ -19,13 +19,11 @@ from driftwatch.collect.fingerprint import (
     release_sources,
     release_text,
 )
-from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.signals.gpu_links import linked, servers
 
 _KEY = list(KEY_COLUMNS)
 
@@ -84,15 +82,14 @@ def in_force(
     baselines: Baselines,
     targets: Mapping[TargetKey, Target],
     plan: Plan,
-    gpus: pl.DataFrame | None = None,
+    gpu_of: Mapping[str, str] | None = None,
 ) -> InForce:
-    """Baselines compared with what runs now; ``gpus``: readings, for the names of their models."""
-    models = gpu_models(targets, plan, gpus)
+    """Baselines compared with what runs now; ``gpu_of``: instance → name of its GPUs."""
     rows: list[tuple[str | bool | datetime | None, ...]] = []
     refused: set[tuple[str, str, str]] = set()
     pairs: list[tuple[Baseline, TargetKey]] = []
     for key, target in targets.items():
-        now = fingerprint(target, plan, models.get(key.instance, ()))
+        now = fingerprint(target, plan, (gpu_of or {}).get(key.instance))
         why = None
         changed = until = None
         read_from = release_sources(target.labels, _reported(target, plan))
@@ -158,33 +155,21 @@ def notes_on(
 def fingerprint(
     target: Target,
     plan: Plan,
-    gpu_models: tuple[str, ...] = (),
+    gpu: str | None = None,
     cache_config: str | None = None,
 ) -> Fingerprint:
     """What is known of what a target runs; ``cache_config``: ``vllm:cache_config_info`` as JSON."""
     serving, reported = plan.serving_of(target), _reported(target, plan)
-    return fingerprint_of(target.labels, serving, cache_config, gpu_models, reported)
+    return fingerprint_of(target.labels, serving, cache_config, gpu, reported)
 
 
-def gpu_models(
-    targets: Mapping[TargetKey, Target], plan: Plan, gpus: pl.DataFrame | None
-) -> dict[str, tuple[str, ...]]:
-    """Instance → names of its GPUs, sorted; those without a reading are not in it."""
-    if gpus is None or gpus.is_empty():
-        return {}
-    servers_of_gpus = servers(plan.gpu_targets(targets.values()))
-    # a GPU keeps its name: the newest reading of each is enough
-    readings = gpus.filter(pl.col("gpu_model").is_not_null())
-    readings = readings.unique(["uuid", "pod", "exporter"], keep="last", maintain_order=True)
-    if readings.is_empty() or servers_of_gpus.is_empty():
-        return {}
-    named = (
-        linked(pl.concat([empty_gpus(), readings]), servers_of_gpus)
-        .select("instance", "gpu_model")
-        .unique()
-    )
-    models = named.drop_nulls().group_by("instance").agg(pl.col("gpu_model").sort())
-    return {instance: tuple(of_server) for instance, of_server in models.iter_rows()}
+def gpus_of(minutes: pl.DataFrame) -> dict[str, str]:
+    """Instance → name of its GPUs in the last minute that shows it.
+
+    ``minutes``: instance, end, gpu_model.
+    """
+    named = minutes.drop_nulls("gpu_model").sort("end").unique("instance", keep="last")
+    return dict(named.select("instance", "gpu_model").iter_rows())
 
 
 def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.in_force import fingerprint, gpu_models
+from driftwatch.baselines.in_force import fingerprint, gpus_of
 from driftwatch.collect.fingerprint import common
 from driftwatch.collect.schema import KEY, keys_frame
 from driftwatch.detect.baselines import Baseline, Baselines
@@ -61,28 +61,24 @@ def measured(
     last = (window.end + timedelta(microseconds=1)).replace(second=0, microsecond=0)
     last = max(first, last)
     serving, on_gpus = frames.serving, (gpus, frames.gpu_targets)
-    rows = evidence_table(
-        rows_of_scrapes(scrapes, serving, first, last, plan.inputs, *on_gpus),
-        minute_grid(serving, first, last),
-        serving=serving,
-        reference=frames.declared,
-    )
-    return WindowMinutes(minutes(rows), what_ran(scrapes, targets, plan, gpus))
+    made = rows_of_scrapes(scrapes, serving, first, last, plan.inputs, *on_gpus)
+    grid = minute_grid(serving, first, last)
+    rows = evidence_table(made, grid, serving=serving, reference=frames.declared)
+    return WindowMinutes(minutes(rows), what_ran(made, targets, plan))
 
 
 def what_ran(
-    scrapes: pl.DataFrame,
-    targets: Mapping[TargetKey, Target],
-    plan: Plan,
-    gpus: pl.DataFrame | None = None,
+    rows: pl.DataFrame, targets: Mapping[TargetKey, Target], plan: Plan
 ) -> dict[TargetKey, Fingerprint]:
-    """Target → its fingerprint, the flags of its newest page among it."""
-    configured = scrapes.filter(pl.col("cache_config").is_not_null())
-    newest = configured.group_by(KEY, maintain_order=True).agg(pl.col("cache_config").last())
-    configs = {TargetKey(i, e): config for i, e, config in newest.iter_rows()}
-    models = gpu_models(targets, plan, gpus)
+    """Target → its fingerprint, the flags of its newest page among it.
+
+    ``rows``: minutes in order of time, with ``cache_config`` and ``gpu_model``.
+    """
+    newest = rows.drop_nulls("cache_config").unique(KEY, keep="last", maintain_order=True)
+    configs = {TargetKey(i, e): text for i, e, text in newest.select(*KEY, "cache_config").rows()}
+    gpu_of = gpus_of(rows)
     return {
-        key: fingerprint(target, plan, models.get(key.instance, ()), configs.get(key))
+        key: fingerprint(target, plan, gpu_of.get(key.instance), configs.get(key))
         for key, target in targets.items()
     }
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _KEY = ("instance", "engine")
 _LISTED = 8  # names in an error on a terminal; piped all
 _RECENT = timedelta(minutes=10)  # whose queue decides which server of a pool is meant
-_GPUS = timedelta(hours=25)  # readings around the window that name its GPUs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,9 +72,8 @@ class TargetWindow:
         from driftwatch.pipeline.question import Moment, peers_of
 
         store, target, window, plan = self.store, self.target, self.window, self.plan
-        gpus = store.gpus(window.end - _GPUS, window.end + _GPUS)
         baseline = self.history.baseline if self.history.is_stored else None
-        reference = reference_of(store, self.targets, plan, baseline, gpus)
+        reference = reference_of(store, self.targets, plan, window.end, baseline)
         finding: Finding | None = None
         try:
             finding, window = explain(
@@ -100,7 +98,7 @@ class TargetWindow:
             row = with_last_speed({**finding.evidence, **finding.histograms}, minutes)
         replicas = sum(one.pool == target.pool for one in self.targets.values())
         of_pool = replicas if target.pool is not None else None
-        moment = Moment(target, end, minutes, row, beside, of_pool, gpus)
+        moment = Moment(target, end, minutes, row, beside, of_pool)
         return Evaluated(finding, window, moment)
 
 

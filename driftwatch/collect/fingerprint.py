@@ -78,17 +78,17 @@ def fingerprint_of(
     labels: Mapping[str, str],
     serving: Serving,
     cache_config: str | None = None,
-    gpu_models: tuple[str, ...] = (),
+    gpu: str | None = None,
     reported: Fingerprint | None = None,
 ) -> Fingerprint:
     """What is known of one target, without inferred settings.
 
-    ``cache_config``: the labels of ``vllm:cache_config_info`` as JSON; ``gpu_models``: names of its
-    GPUs; ``reported``: from the server's answer or its start-up log; it wins over the others.
+    ``cache_config``: the labels of ``vllm:cache_config_info`` as JSON; ``gpu``: name of its GPUs;
+    ``reported``: from the server's answer or its start-up log; it wins over the others.
     """
     identity = {"model_name": labels["model_name"]} if labels.get("model_name") else {}
-    if gpu_models:
-        identity["gpu"] = ", ".join(sorted(set(gpu_models)))
+    if gpu is not None:
+        identity["gpu"] = gpu
     knobs = {
         name: f"{setting.value:.15g}"
         for name in _SERVING

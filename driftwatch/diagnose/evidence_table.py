@@ -97,6 +97,7 @@ RECENT = tuple(
             *(f"{name}_{part}" for name in _BUCKETS_10M for part in ("buckets", "edges")),
             *QUEUED,
             *CARRIED,
+            "gpu_model",
         )
     )
 )

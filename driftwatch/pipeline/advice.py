@@ -154,7 +154,6 @@ def _moment(evaluation: Evaluation, target: Target, row: Mapping[str, Any], at: 
         with_last_speed(row, minutes),
         pl.concat(beside) if beside else None,
         replicas=pool_size(targets, target.pool),
-        gpus=evaluation.state.gpus,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.baselines.in_force import fingerprint, gpu_models
+from driftwatch.baselines.in_force import fingerprint
 from driftwatch.collect.startup import NOT_QUANTIZED, from_cache_config, merge
 from driftwatch.errors import UsageError
 from driftwatch.knobs import assumed_budget
@@ -44,7 +44,6 @@ def server_of(
     minutes: pl.DataFrame,
     *,
     row: Mapping[str, Any] | None = None,
-    gpus: pl.DataFrame | None = None,
     model: str | None = None,
     gpu: str | None = None,
 ) -> Server:
@@ -56,15 +55,14 @@ def server_of(
 
     Args:
         minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
-            ``cache_config`` and ``model_name`` where the store has them.
+            ``cache_config``, ``gpu_model`` and ``model_name`` where the store has them.
         row: the evidence row of the window; None = from the minutes alone.
     """
     row = row or {}
     pool = plan.pool_of(target)
     labels_json = row.get("cache_config") or _last(minutes, "cache_config")
     cache = _labels(labels_json)
-    named = gpu_models({target.key: target}, plan, gpus).get(target.key.instance, ())
-    ran = fingerprint(target, plan, named, labels_json)
+    ran = fingerprint(target, plan, _last(minutes, "gpu_model"), labels_json)
     count = _number(row.get("gpu_count")) or _number(_last(minutes, "gpu_count"))
     stated = merge(_of_answer(plan, target), plan.serving_of(target), _of_page(labels_json))
     serving = _as_then(stated, minutes, row)

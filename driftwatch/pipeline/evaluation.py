@@ -52,7 +52,7 @@ def signals_of(
     inside = pl.col("time").is_between(first, last, closed="left")
     new = with_unlisted(made.rows, state.scrapes.filter(inside), state, given)
     grid = minute_grid(serving, first, last)
-    on_gpus = gpu_columns(grid, state.gpus, frames.gpu_targets).select(*GPU_COLUMNS)
+    on_gpus = gpu_minutes(state, frames, first, last).drop(*KEY, "end")
     before = state.minutes.join(serving, on=KEY, how="semi", maintain_order="left")
     found = with_inherited(before, new.hstack(on_gpus), serving, plan.inputs, state.inputs_seen)
     learnt = state.detection.references
@@ -72,6 +72,15 @@ def signals_of(
         frames=frames,
     )
     return Signals(frames, rows, reference, found.rows), after
+
+
+def gpu_minutes(
+    state: State, frames: TargetFrames, first: datetime, last: datetime
+) -> pl.DataFrame:
+    """Instance, engine, end and :data:`driftwatch.signals.gpus.GPU_COLUMNS` of [first, last)."""
+    grid = minute_grid(frames.serving, first, last)
+    columns = gpu_columns(grid, state.gpus, frames.gpu_targets).select(*GPU_COLUMNS)
+    return grid.select(*KEY, "end").hstack(columns)
 
 
 def window_rows(evaluation: Evaluation, windows: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.in_force import in_force
+from driftwatch.baselines.in_force import gpus_of, in_force
 from driftwatch.detect.days import with_usual
 from driftwatch.detect.reference import baseline_of_minutes, combined
 from driftwatch.detect.references import References
@@ -113,15 +113,18 @@ def reference_of(
     store: Store,
     targets: Mapping[TargetKey, Target],
     plan: Plan,
+    at: datetime,
     baseline: Window | None = None,
-    gpus: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Measured reference rows: of ``--baseline`` if given, then of the baselines in force.
+
+    ``at``: the GPUs of the ten minutes before it decide which baselines are in force.
 
     Raises:
         UsageError: the store has no minute with a scrape in the window.
     """
-    of_baselines = in_force(store.baselines(), targets, plan, gpus).reference
+    recent = store.past(at - timedelta(minutes=10), at, targets, ("gpu_model",))
+    of_baselines = in_force(store.baselines(), targets, plan, gpus_of(recent)).reference
     if baseline is None:
         return of_baselines
     rows = in_window(store.past(baseline.start, baseline.end, targets), *whole_minutes(baseline))

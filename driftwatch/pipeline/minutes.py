@@ -23,7 +23,7 @@ _SPEED = {
     "slower_at_equal_load": "speed_at_equal_load_ratio",
     "slower_than_pool": "speed_against_pool_ratio",
 }
-_JUDGED = (*MINUTE_SCHEMA, *_SPEED, *_SPEED.values())
+_JUDGED = (*MINUTE_SCHEMA, *_SPEED, *_SPEED.values(), "gpu_model")
 _ANOTHER_ENGINE = ("restarted", "configuration_changed", "release_changed")
 
 

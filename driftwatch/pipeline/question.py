@@ -48,7 +48,6 @@ class Moment:
     # minutes of its peers, which make it the pool's question; None = no peers, or only this target
     beside: pl.DataFrame | None = None
     replicas: int | None = None  # of its pool; None = unknown
-    gpus: pl.DataFrame | None = None
     before: Advice | None = None  # the change that an open page advises
 
     def answered(
@@ -111,9 +110,7 @@ def question_for(
         at=at,
         minutes=used,
         beside=tuple(others),
-        server=server_of(
-            target, plan, mine, row=row, gpus=moment.gpus, model=options.model, gpu=options.gpu
-        ),
+        server=server_of(target, plan, mine, row=row, model=options.model, gpu=options.gpu),
         slo=slo,
         slo_source=source,
         reference=reference_in(row),

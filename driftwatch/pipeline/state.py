@@ -97,7 +97,6 @@ class Outcome:
     transitions: tuple[Transition, ...] = ()
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)  # collected by this tick
     problems: tuple[SourceProblem, ...] = ()  # parts of answers that could not be read
-    gpus: pl.DataFrame = field(default_factory=empty_gpus)  # readings of this tick
     # dropped targets → why
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
     # names that stand for another server now
@@ -120,7 +119,6 @@ def merge(outcomes: Collection[Outcome]) -> Outcome:
         transitions=tuple(t for one in outcomes for t in one.transitions),
         scrapes=pl.concat([empty_scrapes(), *(one.scrapes for one in outcomes)]),
         problems=tuple(dict.fromkeys(problem for one in outcomes for problem in one.problems)),
-        gpus=pl.concat([empty_gpus(), *(one.gpus for one in outcomes)]),
         retired={key: why for one in outcomes for key, why in one.retired.items()},
         reborn=frozenset[TargetKey]().union(*(one.reborn for one in outcomes)),
         advices=tuple(answer for one in outcomes for answer in one.advices),

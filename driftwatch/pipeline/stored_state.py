@@ -1,6 +1,7 @@
 """The tick's state in the store: what a tick writes, and what the next process reads.
 
-Minutes, incidents, baselines, references and readings of GPUs have tables of their own.
+Minutes, incidents, baselines and references have tables of their own. Readings of GPUs are read
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.incidents import just_ended
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, nothing_scraped
+from driftwatch.pipeline.state import HISTORY, State, nothing_scraped
 from driftwatch.pipeline.verifications import RUNS_MEMORY, runs_memory, verifications_from
 from driftwatch.store.minute_columns import from_arrow, minute_rows_of, to_arrow
 from driftwatch.store.minutes import MINUTE
@@ -101,14 +102,13 @@ def state_from(store: Store, now: datetime) -> State:
     until, targets = memory.evaluated_until or now, memory.by_key
     rows = store.past(until - HISTORY, until, targets)
     minutes = minute_rows_of(rows.filter(pl.col("seconds") == MINUTE)).select(*RECENT)
-    # scrapes since the last minute, and the one before it, are read again
+    # scrapes since the last minute, the one before it, and readings of GPUs are read again
     again = until - timedelta(seconds=MAX_GAP_SECONDS)
     scraped = frames.get(_SCRAPED, nothing_scraped())
     if memory.evaluated_until is not None:
         scraped = scraped.filter(pl.col("start") >= until)
     return State(
         scrapes=_scraped_last(minutes, again),
-        gpus=store.gpus(until - FIRST_LOOK, max(now, until) + timedelta(minutes=1)),
         collected_until={name: min(at, again) for name, at in memory.collected_until.items()},
         evaluated_until=memory.evaluated_until,
         minutes=minutes,

@@ -13,14 +13,21 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
+from driftwatch.baselines.in_force import (
+    InForce,
+    gpus_of,
+    in_force,
+    learnt,
+    with_refusals,
+    with_releases,
+)
 from driftwatch.collect.doubles import without_doubles
 from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import SourceProblem, scrape_frame
 from driftwatch.diagnose.states import in_schema_order, with_states
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import detected, trimmed
-from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of
+from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, gpu_minutes, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for, just_ended
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import closing, with_pages
@@ -37,6 +44,7 @@ from driftwatch.store.store import Store
 # After a stop a tick catches up this far; older minutes stay without a verdict.
 CATCH_UP = timedelta(hours=6)
 _MINUTE = timedelta(minutes=1)
+_GPUS = ("instance", "end", "gpu_model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,6 @@ def _evaluated(
     found = replace(
         merge(pieces),
         scrapes=scrapes,
-        gpus=gpus,
         problems=tuple(p for c in collected for p in c.problems),
         targets=state.targets,
     )
@@ -171,7 +178,7 @@ def _piece(
 ) -> tuple[State, Outcome, PastMinutes]:
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
     plan, (first, last) = context.plan, span
-    state = with_baselines(state, plan, first + _MINUTE)
+    state = with_baselines(state, plan, first, last)
     signals, after = signals_of(state, first, last, plan, context.given)
     minutes_here = signals.minutes
     decided, retired = retirements(minutes_here)
@@ -231,12 +238,14 @@ def _detected(
     return rows, replace(state, detection=detection)
 
 
-def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:
-    """The state with the baselines and releases of the minute that ends at ``minute_end``."""
+def with_baselines(state: State, plan: Plan, first: datetime, last: datetime) -> State:
+    """The state with the baselines and releases of the first minute of [first, last)."""
     now = state.in_force
     if not now.still(state.baselines, state.targets, plan):
-        now = in_force(state.baselines, state.targets, plan, state.gpus)
-    releases = learnt(state.releases, now.frame, minute_end)
+        gpus = gpu_minutes(state, plan.frames(state.targets, state.frames), first, last)
+        gpus = pl.concat([state.minutes.select(*_GPUS), gpus.select(*_GPUS)])
+        now = in_force(state.baselines, state.targets, plan, gpus_of(gpus))
+    releases = learnt(state.releases, now.frame, first + _MINUTE)
     return replace(state, in_force=now, releases=releases)
 
 

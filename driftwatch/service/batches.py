@@ -15,7 +15,6 @@ from typing import Any
 import polars as pl
 import structlog
 
-from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import KEY, Collected, keys_frame
 from driftwatch.detect.references import changes_of
 from driftwatch.incidents.follow_up import sent_page
@@ -72,17 +71,14 @@ class Batch:
     Args:
         store: whole; the batch reads and writes its part.
         of: how many batches there are.
-        is_replay: no other process continues from the store.
 
     Attributes:
         progress: as it was at the last commit.
         state: from which the next tick continues.
     """
 
-    def __init__(
-        self, store: Store, now: datetime, number: int = 0, of: int = 1, *, is_replay: bool = False
-    ) -> None:
-        self.store, self._is_replay = store.of_batch(number, of), is_replay
+    def __init__(self, store: Store, now: datetime, number: int = 0, of: int = 1) -> None:
+        self.store = store.of_batch(number, of)
         self.progress = self.store.batch_progress() or BatchProgress(number, of)
         self._in_force = store.baselines_in_force()
         self._traces = store.traces()
@@ -132,20 +128,19 @@ class Batch:
         happened = (*outcome.transitions, *verified.transitions)
         learnt, gone = changes_of(before.detection.references, state.detection.references)
         latest = self._latest(outcome, before, state, plan)
-        # the sources hand every batch all readings of GPUs, and all reports
-        is_first = self.progress.number == 0
         progress = self._progress(state, now, time.monotonic() - began, given.incomplete)
+        memory = memory_of(state, self.state)
+        if self.progress.number == 0:  # the sources hand every batch all reports
+            memory |= reports_memory(plan)
         record = TickRecord(
-            since=min(before.collected_until.values(), default=now),
             until=now,
-            gpus=self._gpus(outcome) if is_first else None,
             minutes=outcome.minutes,
             references=learnt,
             references_gone=gone,
             advices=outcome.advices,
             verifications=verified.news,
             latest=latest,
-            memory=memory_of(state, self.state) | (reports_memory(plan) if is_first else {}),
+            memory=memory,
             progress=(self.progress, progress),
         )
         incidents = commit_planned(
@@ -182,13 +177,6 @@ class Batch:
             seconds=round(seconds, 3),
             incomplete=incomplete,
         )
-
-    def _gpus(self, outcome: Outcome) -> pl.DataFrame:
-        """Readings to keep: of a replay only the names of the GPUs are read again."""
-        if not self._is_replay:
-            return outcome.gpus
-        key = [name for name in GPU_KEY if name != "time"]
-        return outcome.gpus.unique(key, keep="last", maintain_order=True)
 
     def _latest(self, outcome: Outcome, before: State, state: State, plan: Plan) -> Latest | None:
         """Servers and pools as of the newest minute; None: the tick evaluated no minute."""
@@ -319,7 +307,7 @@ def plan_actions(
         return False
     with store.one_transaction():
         every = store.open_incidents()
-        tick = TickRecord(now, now, incidents=None)
+        tick = TickRecord(now, incidents=None)
         commit_planned(store, configured, receivers, tick, every, every)
     return True
 

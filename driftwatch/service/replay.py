@@ -126,7 +126,7 @@ class Ticks:
     ) -> None:
         self._sources = sources
         self._context = TickContext(plan, (), simulates=simulates)
-        self.batch = Batch(store, start, is_replay=True)
+        self.batch = Batch(store, start)
         until = {source.name: start for source in sources} | dict(self.state.collected_until)
         self.state = replace(self.state, collected_until=until)
 

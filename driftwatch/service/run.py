@@ -20,8 +20,8 @@ from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.errors import StoreError
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import HISTORY, Outcome, State, merge
-from driftwatch.pipeline.stored_state import evaluated_until, with_reports
+from driftwatch.pipeline.state import Outcome, State, merge
+from driftwatch.pipeline.stored_state import with_reports
 from driftwatch.receivers.registry import Receiver
 from driftwatch.service.batches import (
     Batch,
@@ -50,8 +50,6 @@ from driftwatch.store.store import Store
 _ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
 _REPORTS_SECONDS = 600.0
-# GPU readings; what is not evaluated yet stays.
-SCRAPES_KEPT = timedelta(hours=1)
 # Resolved incidents are kept as long as the longest look back that reports take.
 _INCIDENTS_KEPT = timedelta(days=400)
 # What receivers were sent can be looked up for so long; that they were, as long as incidents.
@@ -259,10 +257,7 @@ class Service:
     def prune(self) -> None:
         """Forget old rows, and pack the hours that are over."""
         now = self._clock.now()
-        # a restart needs the readings before the last evaluated minute, however long ago it was
-        needed = (evaluated_until(self._store) or now) - HISTORY
         self._store.prune(
-            min(now - SCRAPES_KEPT, needed),
             incidents_before=now - _INCIDENTS_KEPT,
             minutes_before=now - _MINUTES_KEPT,
             payloads_before=now - _PAYLOADS_KEPT,

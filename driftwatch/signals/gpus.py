@@ -46,6 +46,7 @@ GPU_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "gpus_lost": pl.Float64,
     "gpus_lost_names": pl.String,
     "gpus_of_server": pl.Float64,
+    "gpu_model": pl.String,  # of all GPUs of the server
     "gpu_reasons": pl.String,
 }
 # the GPUs of a window
@@ -59,6 +60,7 @@ _WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "gpu_clock_event_reasons": pl.String,
     "gpus_lost": pl.Float64,
     "gpus_lost_names": pl.String,
+    "gpu_model": pl.String,
     **{f"why_{name}": pl.String for name in _SOURCES},
 }
 
@@ -207,7 +209,7 @@ def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
         pl.col([*_MEANS.values()]).mean(),
         # the bits of all readings; a mask is whole and not negative
         mask.filter(mask >= 0).cast(pl.Int64).bitwise_or(),
-        pl.col("lost", "gpu", "hostname", "uuid").drop_nulls().last(),
+        pl.col("lost", "gpu", "hostname", "uuid", "gpu_model").drop_nulls().last(),
         pl.col("origin", "way", "pod").first(),
         pl.col("clusters").max(),
         *(pl.col(f"origin_{c}").drop_nulls().last() for c in _SOURCES.values()),
@@ -233,6 +235,7 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
     at_one_time = pl.col("first").max() < pl.col("last").min() + _ONE_PASS
     of_two = ((exporter.n_unique() > 1) & at_one_time) | (pl.col("clusters").max() > 1)
     lost = _named().filter(pl.col("lost") > 0)
+    models = pl.col("gpu_model").drop_nulls().unique().sort()
     rows = devices.group_by("window", maintain_order=True).agg(
         pl.col("way").first(),
         **{name: pl.col(column).mean() for name, column in _MEANS.items()},
@@ -242,6 +245,7 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
         gpu_clock_event_reasons=pl.col("clock_event_reasons").drop_nulls().bitwise_or(),
         gpus_lost=pl.when(pl.col("lost").count() > 0).then(pl.col("lost").sum()),
         gpus_lost_names=pl.when(lost.len() > 0).then(lost.sort().str.join("; ")),
+        gpu_model=pl.when(models.len() > 0).then(models.str.join(", ")),
         exporters=pl.when(of_two & (pl.col("way").first() == 0)).then(
             exporter.unique().sort().str.join(", ")
         ),

@@ -1,5 +1,4 @@
-"""Minutes of targets in the database: written by each tick, packed later, then rolled up; and
-readings of GPUs.
+"""Minutes of targets in the database: written by each tick, packed later, then rolled up.
 
 A batch lies in one hour, once packed in one day, and names the first and the last instance in it,
 so that one target's past is a few batches even in a large fleet.
@@ -24,13 +23,12 @@ from sqlalchemy import (
     update,
 )
 
-from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, keys_frame
 from driftwatch.model import TargetKey
 from driftwatch.store.confirmed import ConfirmedSettings, confirmed_settings, with_confirmed
 from driftwatch.store.database import Database, of_batch
 from driftwatch.store.minute_columns import STORED_SCHEMA, decode, encode, rolled_up
-from driftwatch.store.tables import gpu_batches, minute_batches
+from driftwatch.store.tables import minute_batches
 
 MINUTE = 60
 AS_WRITTEN, PACKED = 0, 1
@@ -45,39 +43,8 @@ _GROWING_BYTES = 48 * 1024
 _NAMED_IN_A_QUERY = 200
 
 
-def write_gpus(
-    connection: Connection, rows: pl.DataFrame, since: datetime, until: datetime
-) -> None:
-    """Add the readings of one tick; the interval is widened to hold every row."""
-    if rows.is_empty():
-        return
-    rows = rows.select(pl.col(name).cast(dtype) for name, dtype in GPU_SCHEMA.items())
-    first, last = rows["time"].min(), rows["time"].max()
-    if isinstance(first, datetime) and isinstance(last, datetime):
-        since = min(since, first.astimezone(UTC))
-        until = max(until, last.astimezone(UTC) + timedelta(microseconds=1))
-    values = {"since": since, "until": until, "frame": encode(rows)}
-    connection.execute(insert(gpu_batches), [values])
-
-
 class Minutes(Database):
-    """Part of the store: minutes, their roll-ups, and readings of GPUs."""
-
-    def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
-        """GPU readings with since <= time < until, by GPU, workload and time.
-
-        A reading that two batches hold (a tick that ran again) is there once, from the later one.
-        """
-        table = gpu_batches
-        query = select(table.c.frame).where(table.c.until > since, table.c.since < until)
-        batches = self._all(query.order_by(table.c.id))
-        frames = [decode(one["frame"], GPU_SCHEMA) for one in batches]
-        rows = pl.concat([pl.DataFrame(schema=GPU_SCHEMA), *frames])
-        return (
-            rows.filter((pl.col("time") >= since) & (pl.col("time") < until))
-            .unique(subset=GPU_KEY, keep="last", maintain_order=True)
-            .sort(GPU_KEY, maintain_order=True)
-        )
+    """Part of the store: minutes and their roll-ups."""
 
     def past(
         self,

@@ -29,11 +29,11 @@ from driftwatch.store.history import (
 )
 from driftwatch.store.incidents import prune_incidents, write_incidents
 from driftwatch.store.latest import Latest, LatestRows, write_latest
-from driftwatch.store.minutes import Minutes, write_gpus, write_minutes
+from driftwatch.store.minutes import Minutes, write_minutes
 from driftwatch.store.people import IncidentStore
 from driftwatch.store.planned import forget_payloads, write_deliveries
 from driftwatch.store.progress import BatchProgress, Progress, write_progress
-from driftwatch.store.tables import NO_BATCH, gpu_batches, minute_batches
+from driftwatch.store.tables import NO_BATCH, minute_batches
 from driftwatch.store.tables import memory as memory_table
 from driftwatch.verify.verification import Verification
 
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 class TickRecord:
     """Everything a tick decided and saw."""
 
-    # of the interval that readings are from: since <= time < until
-    since: datetime
-    until: datetime
+    until: datetime  # when it was made
     # all that are open after the tick; None: they are as they were
     incidents: Collection[Incident] | None = ()
     # what happened; what they resolved, and what follow-ups say, is written from here
@@ -56,7 +54,6 @@ class TickRecord:
     deliveries: Collection[PlannedDelivery] = ()  # what is to be sent
     by_labels: Collection[str] = ()  # receivers that know alerts by their labels alone
     planned_actions: Sequence[int] = ()  # numbers of the actions whose messages are among them
-    gpus: pl.DataFrame | None = None  # ``GPU_SCHEMA``
     minutes: pl.DataFrame | None = None  # ``STORED_SCHEMA``, those it evaluated
     references: Collection[Reference] = ()  # what detectors learnt
     references_gone: Collection[ReferencePlace] = ()  # of whom they forgot it
@@ -106,8 +103,6 @@ class Store(IncidentStore, Minutes, Compaction, History, Progress, LatestRows):
                 write_incidents(connection, tick.incidents, tick.transitions, self.batch)
             write_planned(connection, tick.planned_actions, tick.until)
             write_deliveries(connection, tick.deliveries, tick.by_labels)
-            if tick.gpus is not None:
-                write_gpus(connection, tick.gpus, tick.since, tick.until)
             if tick.minutes is not None:
                 write_minutes(connection, tick.minutes, self.batch)
             write_references(connection, tick.references, tick.references_gone)
@@ -119,19 +114,18 @@ class Store(IncidentStore, Minutes, Compaction, History, Progress, LatestRows):
 
     def prune(
         self,
-        before: datetime,
         *,
         incidents_before: datetime | None = None,
         minutes_before: datetime | None = None,
         payloads_before: datetime | None = None,
-    ) -> int:
-        """Delete what is no longer needed, in some transactions; says how many batches of them.
+    ) -> None:
+        """Delete what is no longer needed, in some transactions.
 
-        ``before``: GPU readings taken before this time go; ``minutes_before``: minutes
-        and roll-ups that end before this time go; None keeps them; ``incidents_before``: incidents
-        resolved before this time go, with their deliveries, and silences that ended before it; None
-        keeps them all. One with a delivery that is still pending stays. Advice, verifications,
-        reports and references of before go as well; an open verification stays.
+        ``minutes_before``: minutes and roll-ups that end before this time go; None
+        keeps them; ``incidents_before``: incidents resolved before this time go, with their
+        deliveries, and silences that ended before it; None keeps them all. One with a delivery
+        that is still pending stays. Advice, verifications, reports and references of before go as
+        well; an open verification stays.
         ``payloads_before``: the text of what was sent before this time goes; None keeps it.
         """
         if incidents_before is not None:
@@ -144,10 +138,7 @@ class Store(IncidentStore, Minutes, Compaction, History, Progress, LatestRows):
         if payloads_before is not None:
             with self._writing() as connection:
                 forget_payloads(connection, payloads_before)
-        count = 0
-        ends = ((minute_batches, minutes_before), (gpu_batches, before))
-        for table, end in ends:
-            if end is not None:
-                with self._writing() as connection:
-                    count = connection.execute(delete(table).where(table.c.until <= end)).rowcount
-        return count
+        if minutes_before is not None:
+            with self._writing() as connection:
+                ends = minute_batches.c.until
+                connection.execute(delete(minute_batches).where(ends <= minutes_before))

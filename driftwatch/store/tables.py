@@ -30,7 +30,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0017"
+SCHEMA_REVISION = "0018"
 
 metadata = MetaData(
     naming_convention={
@@ -207,17 +207,6 @@ silences = Table(
 )
 
 
-# readings of GPUs, of one or some ticks: since <= time < until, for every row in a batch
-gpu_batches = Table(
-    "gpu_batches",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("since", UtcTime, nullable=False),
-    Column("until", UtcTime, nullable=False),
-    Column("frame", LargeBinary, nullable=False),
-)
-Index("ix_gpu_batches_until", gpu_batches.c.until)
-
 # minutes of targets: as each tick saw them, then packed together, then rolled up
 minute_batches = Table(
     "minute_batches",
@@ -362,9 +351,8 @@ for _table in metadata.tables.values():
             # by its bytes on PostgreSQL as well, whatever the database's own order
             _sorted = type(_column.type)(_column.type.length, collation="C")
             _column.type = _column.type.with_variant(_sorted, "postgresql")
-for _table in (gpu_batches, minute_batches):
-    # frames are compressed already
-    _as_it_is = DDL(  # type: ignore[no-untyped-call]
-        "ALTER TABLE %(table)s ALTER COLUMN frame SET STORAGE EXTERNAL"
-    )
-    event.listen(_table, "after_create", _as_it_is.execute_if(dialect="postgresql"))
+# frames are compressed already
+_as_it_is = DDL(  # type: ignore[no-untyped-call]
+    "ALTER TABLE %(table)s ALTER COLUMN frame SET STORAGE EXTERNAL"
+)
+event.listen(minute_batches, "after_create", _as_it_is.execute_if(dialect="postgresql"))

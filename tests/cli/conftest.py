@@ -41,7 +41,7 @@ def fill(tmp_path: Path) -> Callable[..., Path]:
     def with_these(*incidents: Incident, name: str = "driftwatch.db") -> Path:
         path = tmp_path / name
         with Store.open(path) as store:
-            store.commit_tick(TickRecord(incidents=incidents, since=START, until=START))
+            store.commit_tick(TickRecord(incidents=incidents, until=START))
             for one in incidents:
                 if one.acknowledgement is not None:
                     store.acknowledge(one.id, one.acknowledgement.by, one.acknowledgement.at)

@@ -81,7 +81,6 @@ def _store(
             TickRecord(
                 incidents=incidents,
                 minutes=outcome.minutes,
-                since=at - timedelta(hours=1),
                 until=at + timedelta(seconds=1),
                 memory=memory_of(state),
             )

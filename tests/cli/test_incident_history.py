@@ -36,7 +36,6 @@ def night(run: Run, fill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) 
     with Store.open(path) as store:
         store.commit_tick(
             TickRecord(
-                since=FIRED,
                 until=FIRED,
                 incidents=store.open_incidents().values(),
                 deliveries=plans,

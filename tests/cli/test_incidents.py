@@ -128,7 +128,7 @@ def test_incidents_names_the_pages_that_no_receiver_got(run: Run, tmp_path: Path
     with Store.open(tmp_path / "driftwatch.db") as store:
         delivery = planned(sent.id, page, now)
         incidents = (lost, sent, *others)
-        store.commit_tick(TickRecord(START, now, incidents, deliveries=(delivery,)))
+        store.commit_tick(TickRecord(now, incidents, deliveries=(delivery,)))
     code, _, err = run("incidents", "--db", "driftwatch.db")
     assert code == 0
     hint = "(a replay sends none; driftwatch doctor -c FILE checks the receivers)"

@@ -117,13 +117,13 @@ def test_of_a_pool_the_server_with_the_longest_queue_is_asked(
     with Store.in_memory() as store:
         assert chosen_target("chat", targets, store, end).key.instance == "a:1"
         minutes = pl.DataFrame(made, schema=STORED_SCHEMA)
-        store.commit_tick(TickRecord(since=end, until=end, minutes=minutes))
+        store.commit_tick(TickRecord(until=end, minutes=minutes))
         assert chosen_target("chat", targets, store, end).key.instance == "b:1"
         assert "chat: b:1 is shown, with the longest queue of its 3" in capsys.readouterr().err
         assert chosen_target("c:1", targets, store, end).key.instance == "c:1"
         # a slow or stuck server has no long queue: an open page comes first
         page = incident_of("a", pool="chat", servers=("a:1", "c:1"), at=end - timedelta(minutes=1))
-        store.commit_tick(TickRecord(since=end, until=end, incidents=(page,)))
+        store.commit_tick(TickRecord(until=end, incidents=(page,)))
         assert chosen_target("chat", targets, store, end).key.instance == "c:1"
         with pytest.raises(UsageError, match="name a server or a pool"):
             chosen_target(None, targets, store, end)

@@ -164,7 +164,7 @@ def _commit(store: Store, rows: pl.DataFrame, detection: Detection) -> None:
     before = References().with_more(store.references())
     learnt, gone = changes_of(before, detection.references)
     store.commit_tick(
-        TickRecord(since=end, until=end, minutes=stored, references=learnt, references_gone=gone)
+        TickRecord(until=end, minutes=stored, references=learnt, references_gone=gone)
     )
 
 

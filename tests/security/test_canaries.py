@@ -17,7 +17,7 @@ import traceback
 from base64 import b64decode, b64encode
 from binascii import Error
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,6 @@ def seed(store: Store, receivers: list[str]) -> str:
     deliveries = [planned(fired.id, page, now, name) for name in receivers]
     store.commit_tick(
         TickRecord(
-            now - timedelta(minutes=1),
             now,
             incidents=[fired],
             transitions=[Transition(fired, "firing", now)],

@@ -86,7 +86,7 @@ def delivered(form: str, url: str, folder: Path) -> tuple[str, str]:
         message = planned(incident.id, page, AT)
         happened = [Transition(incident, "firing", AT)]
         store.commit_tick(
-            TickRecord(AT, AT, incidents=[incident], transitions=happened, deliveries=[message])
+            TickRecord(AT, incidents=[incident], transitions=happened, deliveries=[message])
         )
         outbox = Outbox(store, clock, OwnMetrics(clock.now))
         outbox.adopt({"oncall": sender})

@@ -42,12 +42,11 @@ def commit(store: Store, *deliveries: PlannedDelivery) -> None:
     ended = [Transition(incident(n, resolved_at=NOW), "resolved", NOW) for n in sorted(over)]
     for one in ended:
         if not any(there.id == one.incident.id for there in store.open_incidents().values()):
-            store.commit_tick(TickRecord(NOW, NOW, incidents=[_open(one.incident)]))
+            store.commit_tick(TickRecord(NOW, incidents=[_open(one.incident)]))
     known = [one for one in store.open_incidents().values() if int(one.id, 16) not in over]
     every = {one.id: one for one in (*known, *fired)}
     store.commit_tick(
         TickRecord(
-            NOW,
             NOW + timedelta(minutes=1),
             incidents=every.values(),
             transitions=[*(Transition(one, "firing", NOW) for one in fired), *ended],

@@ -94,7 +94,7 @@ def _kept(store: Store, *rows: Row) -> None:
         for instance, ago, scrapes, why in rows
     ]
     minutes = pl.DataFrame(made, schema=STORED_SCHEMA).sort("instance", "end")
-    store.commit_tick(TickRecord(since=AT, until=AT, minutes=minutes))
+    store.commit_tick(TickRecord(until=AT, minutes=minutes))
 
 
 def _each(

@@ -138,7 +138,7 @@ def test_an_incident_that_no_receiver_has_taken_withholds_it(
     with Store.open(tmp_path / "d.db") as store:
         pages = [planned(incident.id, page, since, name) for name in ("oncall", "team")]
         happened = [Transition(incident, "firing", since)]
-        store.commit_tick(TickRecord(since, START, [incident], happened, deliveries=pages))
+        store.commit_tick(TickRecord(START, [incident], happened, deliveries=pages))
         refused, taken = due_deliveries(store, START)
         mark_failed(store, refused, START, "refused", None)
     with _beating(tmp_path, pinged.address, Api("one")) as (beating, store), capture_logs() as logs:

@@ -47,7 +47,7 @@ def tick(store: Store, minutes: float, *happened: Transition) -> None:
     before = store.open_incidents()
     after = {**before, **{t.incident.key: t.incident for t in happened}}
     open_now: Mapping[str, Incident] = {k: i for k, i in after.items() if i.state != "resolved"}
-    commit_planned(store, PLAN, RECEIVERS, TickRecord(at, at), before, open_now, happened)
+    commit_planned(store, PLAN, RECEIVERS, TickRecord(at), before, open_now, happened)
     for one in due_deliveries(store, at):
         mark_sent(store, one, at)
 
@@ -112,7 +112,7 @@ def test_a_resolve_that_was_not_taken_never_ends_what_fires_again(
             before = store.open_incidents()
             after = {} if event_name == "resolved" else {incident.key: incident}
             happened = [Transition(incident, event_name, at)]  # type: ignore[arg-type]
-            commit_planned(store, PLAN, receivers, TickRecord(at, at), before, after, happened)
+            commit_planned(store, PLAN, receivers, TickRecord(at), before, after, happened)
             while (one := store.claim("oncall", at)) is not None:
                 if minutes == 20:
                     mark_failed(store, one, at, "503", at + timedelta(hours=1))

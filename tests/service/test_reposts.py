@@ -51,7 +51,7 @@ def fire(store: Store) -> Incident:
     incident = with_values(incident, page=page)
     planned = [outbox.planned(incident.id, page, now, name) for name in ("am", "other")]
     happened = [Transition(incident, "firing", now)]
-    store.commit_tick(TickRecord(began, now, [incident], happened, deliveries=planned))
+    store.commit_tick(TickRecord(now, [incident], happened, deliveries=planned))
     return incident
 
 
@@ -63,7 +63,7 @@ def resolve(store: Store, incident: Incident) -> None:
     over = with_values(incident, resolved_at=at, page=page)
     planned = [outbox.planned(incident.id, page, at, "am", "resolved")]
     happened = [Transition(over, "resolved", at)]
-    store.commit_tick(TickRecord(at, at, [], happened, deliveries=planned))
+    store.commit_tick(TickRecord(at, [], happened, deliveries=planned))
 
 
 class Answering(LoopbackServer):

@@ -61,7 +61,7 @@ class Desk:
     def resolve(self) -> None:
         ended = with_values(CAP.incident, resolved_at=AT, page=CAP.resolved())
         happened = [Transition(ended, "resolved", AT)]
-        self.store.commit_tick(TickRecord(since=AT, until=AT, transitions=happened))
+        self.store.commit_tick(TickRecord(until=AT, transitions=happened))
         where = self.store.conversation(self.store.deliveries(ID)[0])
         self.receivers[0].sender.send(replace(message_of(CAP.resolved()), conversation=where))
 
@@ -105,7 +105,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     ):
         page, fired = CAP.page(), with_values(CAP.incident, page=CAP.page())
         happened = [Transition(fired, "firing", AT)]
-        store.commit_tick(TickRecord(AT, AT, [fired], happened, deliveries=[planned(ID, page, AT)]))
+        store.commit_tick(TickRecord(AT, [fired], happened, deliveries=[planned(ID, page, AT)]))
         receivers, clock = receivers_of(slack), ManualClock(AT + timedelta(minutes=5))
         (delivery,) = due_deliveries(store, AT)
         mark_sent(store, delivery, AT, receivers[0].sender.send(message_of(page)))

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 from made_incidents import incident_of
 
-from driftwatch.collect.gpus import gpu_frame
 from driftwatch.detect.references import Place, Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
@@ -27,7 +26,6 @@ def committer(store: Store) -> Callable[..., None]:
         happened: tuple[Transition, ...] = (),
         deliveries: tuple[PlannedDelivery, ...] = (),
         memory: dict[str, bytes] | None = None,
-        gpus: pl.DataFrame | None = None,
         minutes: pl.DataFrame | None = None,
         references: Sequence[Reference] = (),
         references_gone: Sequence[Place] = (),
@@ -39,10 +37,8 @@ def committer(store: Store) -> Callable[..., None]:
                 incidents=incidents,
                 transitions=happened,
                 deliveries=deliveries,
-                since=NOW,
                 until=NOW + timedelta(minutes=1),
                 memory=memory or {},
-                gpus=gpus,
                 minutes=minutes,
                 references=references,
                 references_gone=references_gone,
@@ -63,23 +59,4 @@ def pending(digit: str = "a", pool: str | None = None) -> Incident:
         at=NOW + timedelta(minutes=1),
         firing=False,
         started_at=NOW,
-    )
-
-
-def readings(count: int, start: datetime = NOW, gpus: int = 2) -> pl.DataFrame:
-    """GPU readings, 15 s apart, in the order in which the store gives them."""
-    return gpu_frame(
-        [
-            {
-                "origin": "DCGM",
-                "exporter": "node:9400",
-                "time": start + timedelta(seconds=15 * n),
-                "gpu": str(gpu),
-                "lost": False,
-                "power_watts": 100.0 * gpu + n,
-                "reasons": None if gpu else '{"sm_clock_hertz":"not exported"}',
-            }
-            for gpu in range(gpus)
-            for n in range(count)
-        ]
     )

@@ -125,7 +125,7 @@ def test_a_tick_leaves_marks_alone_and_they_go_with_their_incident(store: Store)
     tick(fired())
     tick(over)
     assert list(store.marks(["a" * 12])) == ["a" * 12]
-    store.prune(NOW, incidents_before=NOW + timedelta(days=400))
+    store.prune(incidents_before=NOW + timedelta(days=400))
     assert store.marks(["a" * 12]) == {}
 
 
@@ -193,7 +193,7 @@ def _written(store: Store) -> None:
 
 def test_it_is_pruned_by_when_it_was_made(store: Store) -> None:
     _written(store)
-    store.prune(NOW, incidents_before=NOW)
+    store.prune(incidents_before=NOW)
     assert store.report_weeks() == ["2026-W09"]
-    store.prune(NOW, incidents_before=LATER)
+    store.prune(incidents_before=LATER)
     assert store.report_weeks() == []

@@ -75,9 +75,9 @@ def test_a_page_is_stored_once_and_forgotten_after_it_was_sent(
     for one in rest:
         mark_sent(store, one, SOON)
     mark_failed(store, desk, SOON, "404", None)
-    store.prune(NOW, payloads_before=SOON)
+    store.prune(payloads_before=SOON)
     assert {one.payload == boss.payload for one in store.deliveries("a" * 12)} == {True}
-    store.prune(NOW, payloads_before=LATE)
+    store.prune(payloads_before=LATE)
     sent = {one.receiver: (one.status, one.payload) for one in store.deliveries("a" * 12)}
     assert sent == {
         "boss": ("pending", boss.payload),  # still to be sent, however long it waits
@@ -87,7 +87,7 @@ def test_a_page_is_stored_once_and_forgotten_after_it_was_sent(
     }
     (waiting,) = due_deliveries(store, LATE)
     mark_sent(store, waiting, LATE)
-    store.prune(NOW, payloads_before=LATE + timedelta(days=7))
+    store.prune(payloads_before=LATE + timedelta(days=7))
     assert payload_count(store) == 0
     assert [one.status for one in store.deliveries("a" * 12)].count("sent") == 3
 

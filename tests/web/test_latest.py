@@ -111,7 +111,7 @@ def test_a_tick_replaces_the_rows_of_its_batch_and_a_state_keeps_its_beginning(
 
     def commit(store: Store, *minutes: dict[str, Any], end: Any) -> None:
         some = latest(*({**one, "end": end} for one in minutes))
-        store.commit_tick(TickRecord(end - MINUTE, end, incidents=None, latest=some))
+        store.commit_tick(TickRecord(end, incidents=None, latest=some))
 
     with Store.open(tmp_path / "latest.db") as store:
         commit(store, {"instance": "a:1"}, {"instance": "b:1"}, end=END)
@@ -129,5 +129,5 @@ def test_a_tick_replaces_the_rows_of_its_batch_and_a_state_keeps_its_beginning(
                 for n in range(6)]  # fmt: skip
         for until, since in ((2, 3), (6, 7)):
             some = latest(*many[:until])
-            store.commit_tick(TickRecord(END, some.at, incidents=None, latest=some))
+            store.commit_tick(TickRecord(some.at, incidents=None, latest=some))
             assert servers(store)["a:1"].since == END + since * MINUTE

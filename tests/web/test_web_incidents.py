@@ -162,12 +162,12 @@ def test_a_change_can_be_copied_until_the_incident_is_over(
         case = CASES["budget"]
         page = build_page(case.finding, one, "firing", copied.now)
         one = with_values(one, page=page)
-        store.commit_tick(TickRecord(copied.now - MINUTE, copied.now, incidents=[one]))
+        store.commit_tick(TickRecord(copied.now, incidents=[one]))
     html = unescape(browser(web).get(f"/incidents/{one.id}").text)
     assert ">--max-num-batched-tokens=2048</pre>" in html
     with opened() as store:
         over = with_values(one, resolved_at=copied.now)
-        store.commit_tick(TickRecord(copied.now, copied.now + MINUTE, incidents=[over]))
+        store.commit_tick(TickRecord(copied.now + MINUTE, incidents=[over]))
     view = shown(web, f"/incidents/{one.id}")
     assert [what for what, _ in view["commands"]] == ["Explain it as of its end"]
 
@@ -202,7 +202,7 @@ def test_messages_stand_whole_and_other_incidents_of_the_server_are_named(
         again = one.messages[0].model_copy(update={"event": "updated", "summary": "UPDATE worse"})
         one = with_values(one, page=page, messages=(*one.messages, again))
         other = with_values(one, id="b" * 12, pool=one.pool, rule="Other", alert="Other")
-        store.commit_tick(TickRecord(copied.now - MINUTE, copied.now, incidents=[one, other]))
+        store.commit_tick(TickRecord(copied.now, incidents=[one, other]))
     view = shown(web, f"/incidents/{one.id}")
     ((message, lines, command),) = view["updates"]
     assert (message.summary, len(lines)) == ("UPDATE worse", len(again.lines))

@@ -174,7 +174,6 @@ def fleet_database(
     with Store.open(path) as store:
         store.commit_tick(
             TickRecord(
-                since=end - timedelta(minutes=1),
                 until=end,
                 minutes=evidence.select(*STORED_SCHEMA),
                 incidents=[one for one in incidents if one.resolved_at is None],
