@@ -25,6 +25,8 @@ HALF_OF_SCRAPES = 0.5
 # exactly a half, as in waves, would page in one minute of twenty.
 SHARE_Z = 1.645
 FEWEST_SCRAPES = 3
+# Of the requests, for certain: then users feel the limit, and half of the scrapes as counted do.
+MANY_MISS = 0.25
 # All but a scrape or two: then the limit is full for any cause.
 ALWAYS_FULL = 0.95
 # Users feel a second of waiting; a limit makes at least half of the TTFT.
@@ -39,6 +41,11 @@ NEAR_THRESHOLD = 0.95
 # 15 % fewer tokens a step, or 15 % more to compute, equal a loss of speed that pages.
 LOSS_RATIO = 0.15
 
+_OF_TARGETS = (
+    "slo_share",
+    "ttft_in_target_10m_upper_ratio",
+    "tpot_in_target_10m_upper_ratio",
+)
 LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache")
 UNKNOWN_LIMIT, NO_LIMIT = "unknown", "none"
 
@@ -64,9 +71,7 @@ _EXTRA = {
     "step_tokens_max_of_process",
     "slo_ttft_seconds",
     "slo_tpot_seconds",
-    "slo_share",
-    "ttft_in_target_10m_upper_ratio",
-    "tpot_in_target_10m_upper_ratio",
+    *_OF_TARGETS,
     "allows_max_num_seqs",
     "allows_max_num_batched_tokens",
     "allows_kv_cache",
@@ -91,9 +96,9 @@ def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 def with_states(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence rows with :data:`STATES`; columns of these names are replaced."""
-    if "slo_share" not in rows.columns:  # of a rule test
-        rows = rows.with_columns(slo_share=pl.lit(None, pl.Float64))
-    return rows.with_columns(**_FIRST).with_columns(**_THEN)
+    absent = [name for name in _OF_TARGETS if name not in rows.columns]  # of a rule test
+    rows = rows.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
+    return rows.with_columns(**_FIRST).with_columns(**_THEN).drop(absent)
 
 
 def _missed() -> pl.Expr:
@@ -127,12 +132,13 @@ def _limit_full() -> pl.Expr:
     storm = (pl.col("binding_limit") == "kv_cache") & (
         60 * preempted >= pl.col("binding_running_requests")
     )
-    half = _lower_end() >= HALF_OF_SCRAPES
+    share = pl.col("limit_binding_share_10m_ratio")
+    half = (_lower_end() >= HALF_OF_SCRAPES) | ((share >= HALF_OF_SCRAPES) & _many_miss())
     slower = pl.col("slower_at_equal_load")
     near = NEAR_THRESHOLD * pl.col("speed_threshold_ratio")
     speed_told = slower.is_null() | slower | (pl.col("speed_at_equal_load_ratio") > near)
     limit_told = pl.col("binding_limit").is_not_null() | _missed()
-    always = pl.col("limit_binding_share_10m_ratio") >= ALWAYS_FULL
+    always = share >= ALWAYS_FULL
     full = stands & (half | storm) & (always | (speed_told & limit_told))
     seconds = pl.col("observed_10m_seconds")
     seen = (seconds >= SEEN_SECONDS) | ((seconds >= STORM_SEEN_SECONDS) & (preempted > 0))
@@ -141,6 +147,15 @@ def _limit_full() -> pl.Expr:
     return pl.when(seen & ~_stuck()).then(
         pl.when(full).then(limit).when(~full).then(pl.lit(NO_LIMIT))
     )
+
+
+def _many_miss() -> pl.Expr:
+    """Whether the buckets leave no doubt that a quarter of the requests miss a target."""
+    met = (
+        pl.coalesce(f"{name}_in_target_10m_upper_ratio", f"{name}_in_target_10m_ratio")
+        for name in ("ttft", "tpot")
+    )
+    return (pl.min_horizontal(*met) <= 1 - MANY_MISS).fill_null(value=False)
 
 
 def _lower_end() -> pl.Expr:

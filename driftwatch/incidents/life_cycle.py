@@ -114,6 +114,9 @@ def step(
 def _advanced(
     before: Incident, rule: PoolRule, minute_end: datetime, servers: tuple[ServerCondition, ...]
 ) -> tuple[Incident, Event | None]:
+    if rule.severity == "notice" and any(one.is_concerned for one in servers):
+        # a notice has no update: it counts the servers that are about to meet it
+        servers = tuple(one.model_copy(update={"met": True}) for one in servers)
     concerned = [one for one in servers if one.is_concerned]
     inhibitors = [one.inhibited_by for one in servers if not one.recovered and one.inhibited_by]
     update: dict[str, object] = {

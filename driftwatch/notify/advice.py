@@ -33,8 +33,8 @@ _KV = "kv_cache_usage_ratio"
 def imperatives(page: Page) -> list[str]:
     """Do what, longest first; empty where there is nothing to do."""
     advised = page.advice
-    if page.severity == "notice":
-        return [page.phrases.advice] if page.phrases.advice else []
+    if asks_nothing(page):
+        return shorter(page.phrases.advice)
     if advised is not None and advised.action == "change":
         text = f"Set {setting_change(advised)}"
         return [f"{text}{more}", text] if (more := replicas_besides(advised)) else [text]
@@ -50,6 +50,14 @@ def imperatives(page: Page) -> list[str]:
             return [NOT_EXPLAINED, "No setting explains it"]
         return [*shorter(f"{NOTHING_TO_DO}: {clean(advised.why)}"), NOTHING_TO_DO]
     return shorter(full_advice(page) or "")
+
+
+def asks_nothing(page: Page) -> bool:
+    """Whether it is a notice without a simulated advice to act on."""
+    advised = page.advice
+    return page.severity == "notice" and (
+        advised is None or advised.basis is None or advised.action == "no_action"
+    )
 
 
 def _unanswered(page: Page, lacking: str) -> list[str]:
@@ -192,7 +200,7 @@ def advice_lines(page: Page) -> Iterator[Line]:
     What line 1 says is not repeated.
     """
     advised = page.advice
-    if page.severity == "notice":
+    if asks_nothing(page):
         return
     if advised is not None and advised.action == "change":
         yield from _change_lines(page, advised)

@@ -12,13 +12,11 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from driftwatch.documents import Document
-from driftwatch.model import Advice, Diagnosis, Reason, Severity, Slo
+from driftwatch.model import Advice, Diagnosis, Severity, Slo
 from driftwatch.verify.verification import Verification
 
 # an answer that needs more minutes is computed again in each minute of this grid
 EVERY = timedelta(minutes=10)
-# a notice advises nothing, whatever the diagnosis would advise
-NOTICE_ADVISES_NOTHING = Reason("notice", "a notice asks for nothing to be done")
 # of a pool's incident so many servers are named, the others are counted
 NAMED_SERVERS = 5
 

@@ -13,7 +13,6 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Advice, Diagnosis, Finding, Reason, Target, TargetKey
-from driftwatch.notify.page import NOTICE_ADVISES_NOTHING
 from driftwatch.numbers import count, duration, percent
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings
@@ -111,10 +110,26 @@ def advised(
             moment = _moment(evaluation, finding.target, row, at)
             if again:
                 moment = replace(moment, before=_last_advice(incident))
-            advices.append(evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id))
-            finding = with_advice(finding, advices[-1])
+            answer = evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id)
+            finding = with_advice(finding, answer)
+            if incident.severity == "notice":
+                finding = _of_notice(finding, answer.answer.utilization_ratio)
+            if finding.advice is answer.answer.advice:
+                advices.append(answer)
         settled[incident.id] = finding
     return settled, tuple(advices)
+
+
+def _of_notice(finding: Finding, utilization: float | None) -> Finding:
+    """The finding of a notice: what to do only where a target is missed, or will be at this load.
+
+    ``utilization``: load over capacity; None = unknown.
+    """
+    finding, advice = replace(finding, asked_again=False), finding.advice
+    if advice is None or utilization is None or utilization > 1 or finding.evidence["slo_missed"]:
+        return finding
+    update = {"action": "no_action", "moves": (), "instead": (), "not_cured": (), "later": ()}
+    return replace(finding, advice=advice.model_copy(update=update))
 
 
 def _last_advice(incident: Incident) -> Advice | None:
@@ -129,9 +144,10 @@ def _needs_simulation(
     """Whether a finding needs a simulation, and its advice if not."""
     if finding.diagnosis is None:
         return STALE in rule.columns, None
-    own = own_advice(_leaf(finding.diagnosis, plan), row)
-    if own is None and incident.severity == "notice":
-        own = Advice(action="none", reason=NOTICE_ADVISES_NOTHING)
+    leaf = _leaf(finding.diagnosis, plan)
+    if incident.severity == "notice" and leaf is not None and leaf.kind in ("healthy", "notice"):
+        return True, None  # whether the servers can serve this load
+    own = own_advice(leaf, row)
     return own is None, own
 
 

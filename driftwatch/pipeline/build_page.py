@@ -11,7 +11,6 @@ from urllib.parse import quote
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silencing
 from driftwatch.model import (
-    Advice,
     Finding,
     Slo,
     TargetKey,
@@ -21,7 +20,6 @@ from driftwatch.notify.facts import amounts, baseline_of, plain, slo_in, with_re
 from driftwatch.notify.headline import given_pool, rendered
 from driftwatch.notify.page import (
     NAMED_SERVERS,
-    NOTICE_ADVISES_NOTHING,
     Links,
     Page,
     Phrases,
@@ -90,7 +88,7 @@ def build_page(
         ended_because=ended_because,
         ended_in_target=ended_in_target,
     )
-    page = _with_content(page, finding, incident, slo, form or PageForm())
+    page = _with_content(page, finding, incident.page, slo, form or PageForm())
     page = page.model_copy(update={"links": _links(incident, page, external_url)})
     return rendered(page.model_copy(update={"phrases": _phrases(page, form)}))
 
@@ -103,10 +101,9 @@ _KEPT = (
 
 
 def _with_content(
-    page: Page, finding: Finding | None, incident: Incident, slo: Slo | None, form: PageForm
+    page: Page, finding: Finding | None, last: Page | None, slo: Slo | None, form: PageForm
 ) -> Page:
     if finding is None:
-        last = incident.page
         if last is None:
             return page
         kept = {name: getattr(last, name) for name in _KEPT}
@@ -117,7 +114,7 @@ def _with_content(
             "evidence": amounts(finding),
             "slo": _slo(slo, finding.evidence),
             "diagnosis": None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
-            "advice": _advice(finding.advice, incident),
+            "advice": finding.advice,
             "recent_change": finding.recent_change,
             "baseline": baseline_of(finding),
             "peers": plain(finding.peers),
@@ -167,12 +164,6 @@ def _servers(finding: Finding | None, incident: Incident) -> Servers:
 
 def _named(keys: Sequence[TargetKey]) -> tuple[str, ...]:
     return tuple(key.text for key in keys[:NAMED_SERVERS])
-
-
-def _advice(advice: Advice | None, incident: Incident) -> Advice | None:
-    if advice is not None and incident.severity == "notice":
-        return Advice(action="none", reason=NOTICE_ADVISES_NOTHING)
-    return advice
 
 
 def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> Slo | None:

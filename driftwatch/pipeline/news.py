@@ -1,4 +1,8 @@
-"""What is new about an incident since its last message, and with what it ended. Pure."""
+"""What is new about an incident since its last message, and with what it ended. Pure.
+
+News is: users feel it clearly worse, another cause, another advice. Whether more servers are
+concerned is counted in pages.py.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +12,49 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.diagnose.not_a_knob import no_knob_because
-from driftwatch.incidents.follow_up import is_no_answer, no_advice, says_less, what_changed
+from driftwatch.diagnose.states import NO_LIMIT
 from driftwatch.incidents.incident import Incident, Told
-from driftwatch.model import Finding
+from driftwatch.model import Advice, Finding
+from driftwatch.notify.advice import replicas_besides, setting_change
+from driftwatch.notify.headline import ADVICE_NOW
 from driftwatch.notify.page import Page
+from driftwatch.notify.phrases.limits import MANY_GAVE_UP
 from driftwatch.numbers import clean, is_as_before, knob, times
 
 # An advice is computed anew where a mean length or the rate moved so far since its window: in
 # steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
 _MOVED = math.log(1.15)
-_WORSE = 0.25  # of all requests: three updates at most from a tenth to all
+# Of all requests. A share of ten minutes wanders by a few points; a quarter fewer is better.
+_CLEARLY_MORE, _CLEARLY_LESS = 0.1, 0.25
+_MOST_MISS = 0.5  # of the requests
 _GIVEN_UP = "given_up_10m_low_ratio"
 _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
 
-def told_of(incident: Incident, finding: Finding, at: datetime) -> Told:
-    """What a message with this finding would say."""
+def message_facts(incident: Incident, finding: Finding, at: datetime) -> Told:
+    """What a message with this finding would say, with the worst that one said before it."""
     leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
+    last, now = incident.told, finding.evidence
+    limit = now.get("limit_full") or ""
+    if limit == NO_LIMIT and last is not None and now.get("binding_limit") == _parts(last.cause)[1]:
+        limit = now["binding_limit"]  # it is full less often, and still holds requests back
     # beside an engine that is slow a full limit is no cause, and no message names it
-    is_engine = no_knob_because(finding.evidence, leaf) is not None
-    cause = f"{leaf} {'' if is_engine else finding.evidence.get('limit_full') or ''}"
+    is_engine = no_knob_because(now, leaf) is not None
+    cause = f"{leaf} {'' if is_engine else limit}"
+    missed, gave_up = _missed_ratio(finding), now.get(_GIVEN_UP)
     return Told(
         at=at,
         servers=len(incident.concerned),
         cause=cause,
         last_cause=cause,
         load=load_of(finding),
-        missed_ratio=_missed_ratio(finding),
-        given_up_ratio=finding.evidence.get(_GIVEN_UP),
+        missed_ratio=missed if last is None else _most(missed, last.missed_ratio),
+        given_up_ratio=gave_up if last is None else _most(gave_up, last.given_up_ratio),
     )
+
+
+def _most(*shares: float | None) -> float | None:
+    return max((one for one in shares if one is not None), default=None)
 
 
 def load_of(finding: Finding) -> dict[str, float]:
@@ -63,26 +81,31 @@ def _missed_ratio(finding: Finding) -> float | None:
 
 
 def is_worse(told: Told, finding: Finding) -> bool:
-    """Whether a quarter of all requests more miss a target, or are given up, than the last message
-    said.
+    """Whether users feel it clearly worse than any message said: twice as many requests miss a
+    target, half as many meet it, or half of all miss it; clients begin to give up, or twice as many
+    do.
     """
-    lost, before = finding.evidence.get(_GIVEN_UP), told.given_up_ratio
-    grew = 0.0 if lost is None or before is None else lost - before
-    return max(_grew(told, finding), grew) >= _WORSE
+    gave_up, before = finding.evidence.get(_GIVEN_UP) or 0.0, told.given_up_ratio
+    if before is not None and before < MANY_GAVE_UP <= gave_up:
+        return True
+    pairs = ((gave_up, before), (_missed_ratio(finding), told.missed_ratio))
+    return any(_is_clearly_more(now, said) for now, said in pairs)
+
+
+def _is_clearly_more(now: float | None, before: float | None) -> bool:
+    """Of two shares; unknown ones are not compared."""
+    if now is None or before is None or now - before < _CLEARLY_MORE:
+        return False
+    return before < _MOST_MISS <= now or now >= 2 * before or 2 * (1 - now) <= 1 - before
 
 
 def is_better(told: Told, finding: Finding) -> bool:
-    """Whether a quarter of all requests fewer miss a target than the last message said."""
-    return _grew(told, finding) <= -_WORSE
-
-
-def _grew(told: Told, finding: Finding) -> float:
-    """The share of requests that miss a target, less that of the last message; 0 = unknown."""
+    """Whether a quarter of all requests fewer miss a target than a message said at worst."""
     now, before = _missed_ratio(finding), told.missed_ratio
-    return 0.0 if now is None or before is None else now - before
+    return now is not None and before is not None and before - now >= _CLEARLY_LESS
 
 
-def news_of(old: Page, answer: Finding, told: Told) -> str | None:
+def advice_news(old: Page, answer: Finding, told: Told) -> str | None:
     """What to send after another answer: empty = the same advice; None = keep the one before."""
     advice = answer.advice
     if is_final(answer) and (words := what_changed(old.advice, advice)) is not None:
@@ -103,6 +126,103 @@ def is_final(answer: Finding) -> bool:
     """Whether to send an answer: "no knob helps" of a drift's first minutes may still change."""
     stays = answer.advice is not None and answer.advice.action not in ("insufficient", "none")
     return stays or not answer.asked_again
+
+
+def what_changed(before: Advice | None, now: Advice | None) -> str | None:
+    """What another answer changes, in words; None = nothing.
+
+    >>> why = Reason("no_knob_helps", "every limit has room")
+    >>> none = Advice("none", why, instead=("add 2 replicas: all in target",))
+    >>> what_changed(None, none)
+    'advice now: add 2 replicas, before none yet'
+    """
+    if is_no_answer(now) or says_less(before, now):
+        return None
+    one, other = _advice(before), _advice(now)
+    if one == other:
+        return None
+    other += "" if now is None else replicas_besides(now)
+    return f"{ADVICE_NOW}{other}, before {one}{_reason(before, now)}"
+
+
+def is_other_cause(now: str, told: str) -> bool:
+    """Whether the leaf or the full limit is another; an unknown limit is none."""
+    (leaf, limit), (leaf_told, limit_told) = _parts(now), _parts(told)
+    # a limit that fills again is no news: the update "is no longer full" said what still misses
+    is_known = limit != "" and limit_told not in ("", NO_LIMIT)
+    return leaf != leaf_told or (limit != limit_told and is_known)
+
+
+def cause_changed(told: str, now: str, page: Page | None) -> str:
+    """``max_num_batched_tokens is no longer full; 12 % of requests still miss TTFT 1 s``."""
+    limit, limit_now = _parts(told)[1], _parts(now)[1]
+    problem = "" if page is None else page.phrases.problem[0]
+    if limit not in ("", NO_LIMIT) and limit_now == NO_LIMIT:
+        still = problem.replace("requests miss", "requests still miss")
+        return f"{_limit_words(limit)} is no longer full; {still}"
+    if limit_now not in ("", NO_LIMIT, limit):
+        return f"{_limit_words(limit_now)} is full now"
+    cause = "" if page is None else page.phrases.cause
+    return f"cause now: {cause}" if cause else "the cause has changed"
+
+
+def _parts(cause: str) -> tuple[str, str]:
+    """Leaf and full limit of a message's cause."""
+    leaf, _, limit = cause.partition(" ")
+    return leaf, limit
+
+
+def _limit_words(limit: str) -> str:
+    return "the KV cache" if limit == "kv_cache" else limit
+
+
+def _reason(before: Advice | None, now: Advice | None) -> str:
+    """Why a change has another value than the one before."""
+    if before is None or now is None or not (before.moves and now.moves):
+        return ""
+    why = (now.value_reason or "").partition("; ")[0]
+    if why.startswith("with "):
+        return f": {why}"
+    (one, *_), (other, *_) = before.moves, now.moves
+    if one.knob != other.knob or one.to_value == other.to_value:
+        return ""
+    return ": less is enough" if other.to_value < one.to_value else ": more is needed"
+
+
+def is_no_answer(advice: Advice | None) -> bool:
+    """Whether there is no answer: neither advice, nor the finding that nothing helps."""
+    return advice is None or advice.action == "insufficient"
+
+
+def no_advice(advice: Advice | None) -> str:
+    """``no advice: 9 of 10 minutes under load``."""
+    return "no advice" if advice is None else f"no advice: {advice.why}"
+
+
+def says_less(before: Advice | None, now: Advice | None) -> bool:
+    """Whether an answer says less than the one before: none after "no knob helps", the same
+    without a simulation, or that fewer replicas would do.
+    """
+    if before is None or now is None or now.action == "insufficient":
+        return before is not None and before.action == "none"
+    if before.replicas is not None and now.replicas is not None and not now.moves:
+        return now.replicas <= before.replicas
+    is_alike = now.action == before.action and now.action in ("none", "change")
+    return is_alike and before.basis == "simulation" != now.basis
+
+
+def _advice(advice: Advice | None) -> str:
+    """An answer in a few words."""
+    if advice is None or advice.action == "insufficient":
+        return "none yet"
+    if advice.action == "change":
+        return f"set {setting_change(advice).replace(' (inferred)', '')}"  # line 1 is cut at it
+    if advice.action == "no_action":
+        return "nothing to do"
+    if advice.instead:
+        return advice.instead[0].split(":")[0]
+    text = advice.reason.text
+    return f"{text[:1].lower()}{text[1:]}" if advice.basis is None else "no setting helps"
 
 
 # cause of a diagnosis → what moved, and its ratio to the baseline

@@ -19,11 +19,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import UNDETERMINED
-from driftwatch.incidents.follow_up import (
-    cause_changed,
-    follow_up,
-    is_other_cause,
-)
+from driftwatch.incidents.follow_up import follow_up
 from driftwatch.incidents.incident import Incident, Told, Transition
 from driftwatch.model import Finding, TargetKey
 from driftwatch.notify.page import EVERY, Page
@@ -33,14 +29,16 @@ from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings, Found, findings_of, with_room
 from driftwatch.pipeline.news import (
+    advice_news,
+    cause_changed,
     ended_because,
     is_better,
     is_final,
+    is_other_cause,
     is_worse,
     load_of,
-    news_of,
+    message_facts,
     rests_on_another_load,
-    told_of,
 )
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
 from driftwatch.pipeline.onset import LOOK_BACK, began
@@ -123,7 +121,7 @@ class _OpenPages:
             incident = self._with_page(incident, finding, at)
             if incident.page is not None:
                 incident = incident.with_message(incident.page)
-            incident = self._keep(incident, told_of(incident, finding, at))
+            incident = self._keep(incident, message_facts(incident, finding, at))
             sent.append(replace(t, incident=incident))
         return sent
 
@@ -167,13 +165,15 @@ class _OpenPages:
             return None
         old, told = before.page, before.told
         load, changes = told.load or load_of(finding), list[str]()
+        if finding.diagnosis is not None and finding.diagnosis.leaf == UNDETERMINED:
+            finding = replace(finding, diagnosis=old.diagnosis)
         kept = replace(
             finding,
             advice=old.advice,
             peers=with_room(finding.peers, old.peers),
             asked_again=answer is not None and not is_final(answer),
         )
-        if answer is not None and (news := news_of(old, answer, told)) is not None:
+        if answer is not None and (news := advice_news(old, answer, told)) is not None:
             room = with_room(answer.peers, old.peers)
             kept, load = replace(answer, peers=room, asked_again=False), load_of(answer)
             changes += filter(None, [news])
@@ -181,7 +181,7 @@ class _OpenPages:
         kept = replace(kept, recent_change=old.recent_change)
         finding = self._with_recent_change(incident, kept, at, at)
         incident = self._with_page(incident, finding, at)
-        now = told_of(incident, finding, at).model_copy(update={"load": load})
+        now = message_facts(incident, finding, at).model_copy(update={"load": load})
         if is_worse(told, finding) and incident.page is not None:
             changes.insert(0, f"worse: {incident.page.phrases.problem[0]}")
         elif now.servers >= 2 * told.servers:
@@ -200,12 +200,14 @@ class _OpenPages:
         return Transition(incident.model_copy(update={"page": page}), "updated", at)
 
     def _is_known(self, look: Transition, found: Found) -> bool:
-        """Whether there is something to look at: what is unknown now takes no place of a cause."""
-        (finding, row), page = found, self._open[look.incident.id].page
-        if finding.diagnosis is None or page is None:
+        """Whether to look: an unknown cause replaces none, unless users feel it worse."""
+        (finding, row), incident = found, self._open[look.incident.id]
+        page, told = incident.page, incident.told
+        if finding.diagnosis is None or page is None or told is None:
             return True
         is_determined = finding.diagnosis.leaf != UNDETERMINED or page.leaf == UNDETERMINED
-        return is_determined and bool(row.get("observed_10m_seconds"))
+        is_news = is_determined or is_worse(told, finding)
+        return is_news and bool(row.get("observed_10m_seconds"))
 
     def _has_eased(self, look: Transition, found: Found) -> bool:
         """Whether users are served again, and the incident only waits for its end or lost most of

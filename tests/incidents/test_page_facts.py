@@ -13,7 +13,6 @@ from minute_rows import rule_of
 
 from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.diagnose.states import in_schema_order
-from driftwatch.incidents.follow_up import is_other_cause
 from driftwatch.incidents.incident import Told, Transition
 from driftwatch.model import Advice, Diagnosis, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
@@ -21,7 +20,13 @@ from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation, Signals
 from driftwatch.pipeline.findings import findings_of
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.news import ended_because, is_worse, news_of, rests_on_another_load
+from driftwatch.pipeline.news import (
+    advice_news,
+    ended_because,
+    is_other_cause,
+    is_worse,
+    rests_on_another_load,
+)
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.recent_change import COLUMNS, recent_change
 from driftwatch.pipeline.state import State
@@ -195,13 +200,18 @@ def test_advice_is_computed_anew_when_its_load_has_moved(
     [
         (0.34, 0.40, 1.0, 0.0, True),
         (0.34, 1.0, 0.40, 0.0, True),  # the worse of both targets
-        (0.34, 0.42, None, 0.3, False),  # less than a quarter of all requests more
-        (0.34, 0.90, None, 0.36, True),  # clients give up
+        (0.34, 0.52, None, 0.19, False),  # neither doubled, halved nor past a half
+        (0.12, 0.76, None, 0.1, True),  # twice as many
+        (0.04, 0.91, None, 0.1, False),  # twice as many, and few
+        (0.45, 0.55, None, 0.1, False),
+        (0.45, 0.50, None, 0.1, False),  # less than ten points
+        (0.60, 0.20, None, 0.1, True),  # half as many in target
+        (0.34, 0.90, None, 0.36, True),  # twice as many clients give up
         (None, 0.0, None, None, False),  # nothing to compare with
         (0.34, None, None, None, False),
     ],
 )
-def test_worse_is_a_quarter_of_all_requests_more(
+def test_worse_is_twice_as_many_half_as_few_or_half_of_all(
     before: float | None,
     ttft: float | None,
     tpot: float | None,
@@ -249,7 +259,7 @@ def test_another_answer_is_sent_and_a_forecast_for_another_load_withdrawn(
 ) -> None:
     page = page_of(change(1024.0), asked_again_at=NOON if again else None)
     found = replace(FINDING, advice=answer, asked_again=answer is REFUSED)
-    assert news_of(page, found, TOLD) == news
+    assert advice_news(page, found, TOLD) == news
 
 
 @pytest.mark.parametrize(

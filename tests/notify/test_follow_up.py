@@ -8,12 +8,13 @@ from datetime import timedelta
 from made_incidents import with_values
 from page_cases import AT, CAP, CASES
 
-from driftwatch.incidents.follow_up import follow_up, says_less, sent_page, what_changed
+from driftwatch.incidents.follow_up import follow_up, sent_page
 from driftwatch.incidents.planner import MessageAbout
 from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.headline import headline, rendered
 from driftwatch.notify.page import Acknowledgement
+from driftwatch.pipeline.news import says_less, what_changed
 
 LATER = AT + timedelta(minutes=5)
 REPLICAS = ("+3 replicas: forecast 97 % in target",)

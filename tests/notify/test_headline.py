@@ -125,21 +125,27 @@ def test_what_steps_contradict_is_named_and_who_finished_is_no_drift() -> None:
     assert "generations shrank to ×0.5" in render(page)
 
 
-def test_a_notice_never_carries_an_order() -> None:
+def test_a_notice_asks_for_something_only_where_the_load_is_above_the_capacity() -> None:
+    """It said "nothing to do" where `recommend` counted 105 % of the capacity."""
     finding = replace(
         CAP.finding,
-        diagnosis=replace(CAP.finding.diagnosis, advice="Do not change a knob"),  # type: ignore[type-var]
+        diagnosis=replace(CAP.finding.diagnosis, advice="Do not change a knob", limits=()),  # type: ignore[type-var]
     )
-    evidence = {**finding.evidence, "prompt_tokens_mean_ratio": 2.8}
+    evidence = {**finding.evidence, "prompt_tokens_mean_ratio": 2.8, "slo_missed": False}
     incident = with_values(CAP.incident, alert="LengthDrift", severity="notice")
-    told = replace(CAP, finding=replace(finding, evidence=evidence), incident=incident)
-    page = told.page()
-    assert page.advice.action == "none"
-    assert page.advice.reason.text
-    assert page.diagnosis.path
-    for shown in (render(page), str(blocks(page)), render(told.resolved())):
-        assert not re.search(r"Set max|→ 40|Change|Why|Cost|Undo|path|Do not", shown)
-    assert "Nothing to do" not in page.summary  # a limit is full here: a page may be out
+    for offered, action, said in (
+        (21.0, "change", ": the load is 5 % above what the server serves. Set max_num_seqs 8"),
+        (10.0, "no_action", "longer. Nothing to do: load 50 % of capacity, all requests in target"),
+        (None, "no_action", "longer. All requests in target"),
+    ):
+        load = {"offered_requests_per_second": offered, "capacity_requests_per_second": 20.0}
+        advice = finding.advice.model_copy(update={**load, "action": action})
+        answered = replace(finding, evidence=evidence, advice=advice)
+        case = replace(CAP, finding=answered, incident=incident)
+        assert said in case.page().summary
+        shown = render(case.page()) + str(blocks(case.page()))
+        assert bool(re.search(r"Change|Cost|Undo", shown)) is (action == "change")
+        assert "Do not" not in shown
 
 
 def test_a_resolve_says_what_fired_and_that_nobody_saw_it_good() -> None:

@@ -25,7 +25,7 @@ from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import with_room
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.news import told_of
+from driftwatch.pipeline.news import message_facts
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment
 from driftwatch.pipeline.state import Outcome, State
@@ -231,7 +231,7 @@ def test_what_drains_a_server_asks_for_the_room_of_the_others(
     assert with_room({"of_targets": 2.0, "slower": 1}, room) == {**room, "slower": 1}
     assert (with_room(None, room), with_room(None, {"of_targets": 2.0})) == (room, None)
     # a slow engine fills its batch: that a limit is full is no cause beside it
-    assert told_of(firing[0].incident, finding, at).cause == "replica_slow "
+    assert message_facts(firing[0].incident, finding, at).cause == "replica_slow "
 
 
 CHANGE_NOTHING = Advice(action="change", reason=Reason("other", "nothing was said"))

@@ -267,18 +267,40 @@ def _may_miss(page: Page) -> str | None:
     return f"up to {percent(1 - shares[stem])} of requests miss {stem.upper()} {aim}"
 
 
+def _utilization(page: Page) -> float | None:
+    """The load over the capacity of today's settings, as simulated; None = unknown."""
+    advice = page.advice
+    offered = None if advice is None else advice.offered_requests_per_second
+    most = None if advice is None else advice.capacity_requests_per_second
+    return offered / most if offered is not None and most else None
+
+
+def overload(page: Page) -> str | None:
+    """``the load is 5 % above what 2 servers serve in target``."""
+    used = _utilization(page)
+    if used is None or used <= 1:
+        return None
+    of = page.servers.of
+    serve = f"{of} servers serve" if of > 1 else "the server serves"
+    aim = " in target" if page.slo is not None else ""
+    return f"the load is {percent(used - 1)} above what {serve}{aim}"
+
+
 def nothing_to_do(page: Page) -> str | None:
-    """``Nothing to do: no limit is full, all requests in target``; None where a limit is full or a
-    target is missed; where that is not certain, how many requests may miss it.
+    """``Nothing to do: load 52 % of capacity, all requests in target``; where the capacity is
+    unknown, what was measured: ``No limit is full, all requests in target``; where buckets leave a
+    target open, how many requests may miss it. None where a limit is full, a target is missed or
+    the load is above the capacity.
     """
-    limits, is_missed = limits_of(page), page.value("slo_missed")
-    if any(one.binds for one in limits) or is_missed:
+    limits, is_missed, used = limits_of(page), page.value("slo_missed"), _utilization(page)
+    if any(one.binds for one in limits) or is_missed or overload(page):
         return None
     is_measured = any(one.binds is False for one in limits) or page.value("binding_limit") == "none"
-    facts = ["no limit is full"] if is_measured else []
-    if is_missed is None and page.slo is not None:
-        facts += [text for text in [_may_miss(page)] if text]
-        text = ", ".join(facts)
+    is_open = is_missed is None and page.slo is not None
+    facts = ["no limit is full"] if is_measured and (used is None or is_open) else []
+    facts += [] if used is None else [f"load {percent(used)} of capacity"]
+    facts += filter(None, [_may_miss(page) if is_open else target_kept(page)])
+    text = ", ".join(facts)
+    if used is None or is_open:
         return f"{text[:1].upper()}{text[1:]}" or None
-    facts += [text for text in [target_kept(page)] if text]
-    return f"Nothing to do: {', '.join(facts)}" if facts else "Nothing to do"
+    return f"Nothing to do: {text}"
