@@ -74,8 +74,8 @@ def advised(
 ) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
     """Findings of a minute with their recommendations, and the answers of the simulations.
 
-    At most ``plan.simulations`` findings of a minute are simulated: pages before tickets, long
-    waits before short ones. The others name `driftwatch recommend`.
+    At most ``plan.simulations`` findings of a minute are simulated: pages before tickets before
+    notices, long waits before short ones. The others name `driftwatch recommend`.
 
     Args:
         again: their pages are made again, in the order of ``firing``.
@@ -103,7 +103,8 @@ def advised(
             elif not plan.simulations:
                 why = "nothing is simulated here"
             left_out = _not_simulated(finding.target, why)
-            finding = replace(finding, advice=left_out, asked_again=plan.simulations > 0)
+            is_due = plan.simulations > 0 and incident.severity != "notice"
+            finding = replace(finding, advice=left_out, asked_again=is_due)
         else:
             used += 1
             leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
@@ -151,10 +152,11 @@ def _needs_simulation(
     return own is None, own
 
 
-def _rank(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, bool, float, str]:
+def _rank(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, int, float, str]:
     wait = row.get("queue_wait_estimate_10m_seconds") or 0.0
     incident = transition.incident
-    return transition.at, incident.severity != "page", -wait, incident.key
+    place = ("page", "ticket", "notice").index(incident.severity)
+    return transition.at, place, -wait, incident.key
 
 
 def _moment(evaluation: Evaluation, target: Target, row: Mapping[str, Any], at: datetime) -> Moment:

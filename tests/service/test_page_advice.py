@@ -168,7 +168,7 @@ def test_who_is_asked_and_who_answers_by_himself(
     assert (own and (own.action, own.reason.text)) == (reason and ("none", reason))
 
 
-def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSource) -> None:
+def test_pages_before_tickets_long_waits_first_and_notices_last(cap: FrameSource) -> None:
     (outcome,) = told(cap, simulations=0)
     (key,) = cap.targets
     at = outcome.rows["end"].max()
@@ -201,7 +201,9 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSourc
     assert said["ticket"].asked_again
     assert (said["ticket"].advice or CHANGE_NOTHING).action == "insufficient"
     assert not said["notice"].asked_again
-    assert (said["notice"].advice or CHANGE_NOTHING).action == "none"
+    asked.clear()
+    advised(replace(evaluation, plan=replace(evaluation.plan, simulations=4)), firing, found)
+    assert asked == ["long", "short", "ticket", "notice"]
 
 
 @pytest.mark.parametrize("again", [False, True])
