@@ -1,21 +1,12 @@
-"""The long tail (Teams, Telegram, ntfy, ...) through Apprise: best effort.
-
-Apprise bounds each read and no answer, so it runs in a process of its own, which ends at a deadline
-and has so much memory. The address goes in by standard input: no list of processes shows it.
-"""
+"""The long tail (Teams, Telegram, ntfy, ...) through Apprise: best effort, its own time-outs."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
-import os
-import resource
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
-
-import orjson
+from urllib.parse import urlsplit
 
 from driftwatch.address_guard import REFUSED, refused
 from driftwatch.errors import ConfigError, DeliveryError, Problem
@@ -23,19 +14,12 @@ from driftwatch.receivers.letter import harmless, letter_of
 from driftwatch.receivers.sender import Configured, Message
 from driftwatch.settings.receivers import AppriseReceiver
 
-SECONDS, MEMORY_BYTES = 45.0, 512 * 1024 * 1024
 BODY_LIMIT = 1800  # the services' own limits begin at 2,000 characters (Discord)
-_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "HOME")
-_NO_ADDRESS = "apprise does not know its address"
-_PROGRAMS = frozenset(("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn"))
-_SOCKETS = frozenset(("socket.connect", "socket.sendto", "socket.sendmsg"))
 
 
 @dataclass(frozen=True, slots=True)
 class AppriseSender(Configured[AppriseReceiver]):
     """Sends title and text to one service."""
-
-    seconds: float = SECONDS  # of everything together
 
     def check(self) -> None:
         """Raises ConfigError: Apprise is not installed, or the address cannot be read."""
@@ -50,29 +34,28 @@ class AppriseSender(Configured[AppriseReceiver]):
 
         Raises DeliveryError: the service did not take it.
         """
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        job = {**job_of(message), "address": self.settings.read("address")}
-        answer, reason = None, "apprise ended without an answer"
-        try:
-            ended = subprocess.run(
-                [sys.executable, "-m", "driftwatch.receivers.apprise"],
-                input=orjson.dumps(job),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=self.seconds,
-                env={**environment, "NETRC": os.devnull},
-                check=False,
-            )
-            answer = orjson.loads(ended.stdout)
-        except subprocess.TimeoutExpired:
-            reason = f"timed out after {self.seconds:g} s"
-        except (OSError, orjson.JSONDecodeError):
-            pass
-        if (reason := reason if answer is None else answer["reason"]) is not None:
-            raise DeliveryError(f"{self.name}: {reason}", permanent=reason == _NO_ADDRESS)
+        from apprise import Apprise, AppriseAsset  # it loads every service
+
+        logging.getLogger("apprise").propagate = False  # its lines hold parts of the address
+        service = Apprise(asset=AppriseAsset(http_redirects=False, secure_logging=True))
+        address = self.settings.read("address") or ""
+        if _is_refused(address):
+            raise DeliveryError(f"{self.name}: {REFUSED}", permanent=True)
+        if not service.add(address):
+            raise DeliveryError(f"{self.name}: apprise does not know its address", permanent=True)
+        if not service.notify(**job_of(message), body_format="text"):
+            raise DeliveryError(f"{self.name}: apprise could not send it", permanent=False)
 
 
-def job_of(message: Message) -> dict[str, str]:
+def _is_refused(address: str) -> bool:
+    """The host is the number of a refused address. No name is looked up: it may be a secret."""
+    try:
+        return refused(urlsplit(address).hostname or "")
+    except ValueError:
+        return False
+
+
+def job_of(message: Message) -> dict[str, Any]:
     """What Apprise is to send: no text of it formats, mentions or links; whole lines, as many as
     have room.
     """
@@ -88,43 +71,4 @@ def job_of(message: Message) -> dict[str, str]:
             break
         body += f"{row}\n"
     kind = {"resolved": "success", "firing": "failure"}.get(message.event, "info")
-    return {"title": harmless(letter.title), "body": body.rstrip("\n"), "type": kind}
-
-
-def _confine(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: no program is started, and no socket goes where it may not.
-
-    A name would be looked up after this check, and a path is a service of this machine: only a
-    numeric address passes.
-    """
-    if event in _PROGRAMS:
-        raise PermissionError(f"{event} is not permitted")
-    # None: to where it is connected already
-    if event in _SOCKETS and (to := arguments[1]) is not None:
-        try:
-            is_refused = refused(str(to[0]) if isinstance(to, tuple) else "")
-        except ValueError:
-            is_refused = True
-        if is_refused:
-            raise PermissionError(REFUSED)
-
-
-def main() -> None:
-    """Send the job on standard input; what came of it is JSON on standard output."""
-    job = orjson.loads(sys.stdin.buffer.read())
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    from apprise import Apprise, AppriseAsset
-
-    sys.addaudithook(_confine)
-    logging.getLogger("apprise").propagate = False  # its lines hold parts of the address
-    service = Apprise(asset=AppriseAsset(http_redirects=False, secure_logging=True))
-    reason, kind = None, job.pop("type")
-    if not service.add(job.pop("address")):
-        reason = _NO_ADDRESS
-    elif not service.notify(**job, notify_type=kind, body_format="text"):
-        reason = "apprise could not send it"
-    sys.stdout.buffer.write(orjson.dumps({"reason": reason}))
-
-
-if __name__ == "__main__":
-    main()
+    return {"title": harmless(letter.title), "body": body.rstrip("\n"), "notify_type": kind}
