@@ -256,9 +256,7 @@ class PagesSource:
             for key, target in page.targets.items()
         }
         found = Collected(page.scrapes, targets, page.problems)
-        origins = dict.fromkeys(self._targets, self.name)
-        before = (self._targets, origins, empty_scrapes())
-        (found,) = without_doubles([found], [self.name], *before, within=True)
+        found = without_doubles(found, self._targets)
         self._targets = dict(found.targets)
         return found
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.clock import Clock
 from driftwatch.collect.dcgm_sources import DcgmPrometheusSource as GpusOfApi
-from driftwatch.collect.doubles import without_doubles
+from driftwatch.collect.doubles import with_own_names
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.http import what_to_check
 from driftwatch.collect.prometheus.query import matchers, select
@@ -127,8 +127,8 @@ def read_sources(
                     else _timed(answer, brought[-1], setting, clock)
                 )
             answers.sources.append(answer)
-    once = without_doubles(brought, [one.name for one in answers.sources], {}, {}, empty_scrapes())
-    for number, (before, collected) in enumerate(zip(brought, once, strict=True)):
+    named = with_own_names(brought, [one.name for one in answers.sources], {}, {})
+    for number, (before, collected) in enumerate(zip(brought, named, strict=True)):
         answers.scrapes.append(collected.scrapes)
         answers.gpus.append(collected.gpus)
         twice = [problem.reason for problem in collected.problems[len(before.problems) :]]

@@ -21,7 +21,7 @@ from driftwatch.baselines.in_force import (
     with_refusals,
     with_releases,
 )
-from driftwatch.collect.doubles import without_doubles
+from driftwatch.collect.doubles import with_own_names
 from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import SourceProblem, scrape_frame
 from driftwatch.diagnose.states import in_schema_order, with_states
@@ -79,7 +79,7 @@ def _evaluated(
 ) -> tuple[State, Outcome]:
     """Evaluate every complete minute; a piece ends where a target joins or is retired."""
     names, collected = tuple(given.answers), list(given.answers.values())
-    collected = without_doubles(collected, names, state.targets, state.origins, state.scrapes)
+    collected = with_own_names(collected, names, state.targets, state.origins)
     given = replace(given, answers=dict(zip(names, collected, strict=True)))
     scrapes = fail_foreign_scrapes(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -11,11 +10,11 @@ import pytest
 from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.collect.doubles import without_doubles
+from driftwatch.collect.doubles import with_own_names
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.collect.schema import Collected, empty_scrapes
+from driftwatch.collect.schema import Collected
 from driftwatch.model import TargetKey
 from tests.collect.field_cases import T0, Fleet, engine, load_vsim
 
@@ -87,54 +86,17 @@ def test_a_name_is_kept_while_others_come_and_go() -> None:
         source.close()
 
 
-def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> None:
-    fleet, page = Fleet(), engine(vsim, 3, 1.5)
-    pod = {"instance": "10.1.0.5:8000", "job": "pods", "namespace": "models", "pod": "chat-0"}
-    bodies = []
-    for at in range(0, 60, 15):
-        fleet.page(at, page(at), pod)
-        bodies.append(("chat.local:8000", T0 + timedelta(seconds=at + 5), page(at + 5).encode()))
-    parsed = PageParser().parse_many(bodies)
-    pages = Collected(parsed.scrapes, parsed.targets, parsed.problems)
-    both = [pages, collected(fleet)]
-    for order in (both, both[::-1]):
-        names = ["pages" if one is pages else "prometheus p:9090" for one in order]
-        once = without_doubles(order, names, {}, {}, empty_scrapes())
-        told = dict(zip(names, once, strict=True))
-        # a pod's labels say where its GPUs are
-        assert told["pages"].scrapes.is_empty() and not told["pages"].targets
-        (problem,) = told["pages"].problems
-        assert "chat.local:8000 (pages): read once, as 10.1.0.5:8000" in problem.reason
-        (target,) = told["prometheus p:9090"].targets.values()
-        assert target.labels["also_scraped_as"] == 'instance="chat.local:8000" (pages)'
-        # who was known before stays, also while the other brings nothing
-        known = pages.targets
-        nothing = Collected(empty_scrapes(), {})
-        late = [nothing if one is pages else one for one in order]
-        origins = dict.fromkeys(known, "pages")
-        once = without_doubles(late, names, known, origins, pages.scrapes)
-        assert [key for one in once for key in one.targets] == []
-    pods = {k: replace(t, labels={**t.labels, "pod": "chat-1"}) for k, t in pages.targets.items()}
-    # started in one moment with the same counts, in two pods
-    apart = [replace(pages, targets=pods), both[1]]
-    assert without_doubles(apart, ["pages", "prometheus"], {}, {}, empty_scrapes()) == apart
-    other = PageParser().parse_many(
-        [(name, at, engine(vsim, 4, 1.5)(60).encode()) for name, at, _ in bodies[:1]]
-    )
-    apart = [Collected(other.scrapes, other.targets), collected(fleet)]
-    assert without_doubles(apart, ["pages", "prometheus"], {}, {}, empty_scrapes()) == apart
-
-
 def test_two_sources_with_one_name_for_two_servers(vsim: ModuleType) -> None:
     """Two clusters, each with a Prometheus of its own and the same names."""
     labels = {"instance": "vllm-0:8000", "job": "pods"}
     answers = []
     for seed in (1, 40):
+        labels["pod"] = f"chat-{seed}"
         fleet, page = Fleet(), engine(vsim, seed, 1.5)
         for at in range(seed % 7, 60, 15):
             fleet.page(at, page(at), labels)
         answers.append(collected(fleet))
-    one, other = without_doubles(answers, ["prometheus a", "prometheus b"], {}, {}, empty_scrapes())
+    one, other = with_own_names(answers, ["prometheus a", "prometheus b"], {}, {})
     assert one == answers[0]
     assert [key.instance for key in other.targets] == ["b/vllm-0:8000"]
     assert set(other.scrapes["instance"]) == {"b/vllm-0:8000"}

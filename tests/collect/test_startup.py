@@ -192,7 +192,7 @@ def test_a_target_of_a_real_page_has_flags_and_no_release(shared_data: Path) -> 
     row = batch.finish().scrapes.row(0, named=True)
     serving = Serving(max_num_seqs=Setting(64.0, "config"))
     labels = {"model_name": row["model_name"], "image": "vllm/vllm-openai:v0.32.0", "version": "7"}
-    found = fingerprint_of(labels, serving, row["cache_config"], ("NVIDIA H100",))
+    found = fingerprint_of(labels, serving, row["cache_config"], "NVIDIA H100")
     assert found.identity == {"gpu": "NVIDIA H100", "model_name": "tiny-llama"}
     assert found.knobs["max_num_seqs"] == "64"
     assert found.knobs["kv_cache_blocks"].isdigit()

@@ -166,9 +166,7 @@ class PrometheusSource:
         self._look_for_prefixes(request)
         first_queries = queries if own is None else (_LISTING,)
         listed = self._scrapes(request, first_queries, [self._matching], attempts)
-        origins = dict.fromkeys(self._targets, self.name)
-        before = (self._targets, origins, empty_scrapes())
-        (listed,) = without_doubles([listed], [self.name], *before, within=True)
+        listed = without_doubles(listed, self._targets)
         if own is not None:
             doubt = doubt or listed.silent
         unlisted_why = doubt or self._behind(until)
