@@ -141,7 +141,9 @@ def test_a_notice_is_no_answer_of_a_server_and_advises_nothing_beside_a_page(
     notice = fired("9", "fires:8000", severity="notice", rule="Lengths")
     words = Phrases(problem=("prompts are longer",), advice="Nothing to do: no limit is full")
     page = build_page(CASES["budget"].finding, notice, "firing", END)
-    page = rendered(page.model_copy(update={"severity": "notice", "phrases": words}))
+    page = rendered(
+        page.model_copy(update={"severity": "notice", "phrases": words, "advice": None})
+    )
     notice = with_values(notice, page=page)
     alone = tmp_path / "alone.db"
     fleet_database(alone, [{"instance": "fires:8000"}], [notice])
