@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from starlette.responses import Response
 
-from driftwatch.web.fleet import FleetQuery
+from driftwatch.web.fleet import FleetQuery, listed_servers
 from driftwatch.web.incidents import IncidentsQuery, incident_named
 from driftwatch.web.page import Paged, Query, Visit, paged
 from driftwatch.web.reports import stored_report
 
 ROOT = "/api/v1"
 _SCHEMA_VERSION = 4
+Size = Annotated[int, Field(ge=1, le=200)]
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -31,10 +32,8 @@ class Resource:
 
 def _targets(visit: Visit) -> Mapping[str, Any]:
     """Servers as their newest minute left them, worst first."""
-    query: FleetQuery = visit.query
-    read = partial(visit.store.servers, state=query.state, text=query.q)
-    rows, part = paged(query, ROOT + "/targets", read)
-    return {"end": visit.store.newest_minute(), "rows": rows, "part": part}
+    listed = listed_servers(visit, ROOT + "/targets", visit.store.open_now())
+    return {"end": visit.store.newest_minute(), "rows": listed["rows"], "part": listed["part"]}
 
 
 def _incidents(visit: Visit) -> Mapping[str, Any]:
@@ -59,9 +58,17 @@ def _reports(visit: Visit) -> Mapping[str, Any]:
     return {"rows": [{"week": week, "made_at": at} for week, at in rows], "part": part}
 
 
+class _TargetsQuery(FleetQuery):
+    size: Size = 50
+
+
+class _IncidentsQuery(IncidentsQuery):
+    size: Size = 50
+
+
 RESOURCES = (
-    Resource("/targets", _targets, FleetQuery),
-    Resource("/incidents", _incidents, IncidentsQuery),
+    Resource("/targets", _targets, _TargetsQuery),
+    Resource("/incidents", _incidents, _IncidentsQuery),
     Resource("/incidents/{incident_id}", _incident),
     Resource("/reports", _reports, Paged),
     Resource("/reports/{week}", stored_report),

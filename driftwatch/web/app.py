@@ -277,7 +277,9 @@ def _html(
         address=request.url.path + query,
         now=now,
         command=web.command,
+        where=web.where,
         lines_of=incidents.line_of,
+        page_lines=incidents.page_lines,
         limit_words=LIMIT_WORDS,
         navigation=[one for one in PAGES if one.is_placed],
     )

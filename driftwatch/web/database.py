@@ -5,18 +5,19 @@ the database fails one request.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select
 
 from driftwatch.database_place import Place
 from driftwatch.detect.baselines import Baseline
 from driftwatch.documents import to_json
 from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import TargetKey
+from driftwatch.model import Slo, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.store.database import (
     chunks,
@@ -47,19 +48,26 @@ BUSY_SECONDS = 2.0
 _MOST_WEEKS = 1000
 
 _COLUMN, _SERVER = incidents.c, latest_servers.c
-_KEY = tuple_(_SERVER.instance, _SERVER.engine)
-# worst first; ``Incident.state_word`` is the same for one incident
-STATES = ("firing", "acknowledged", "silenced", *MINUTE_STATES)
+_NAME = _SERVER.instance + "/" + _SERVER.engine
+OpenState = Literal["firing", "acknowledged", "silenced"]
+# of a server or a pool, worst first: of an open page that names it, else of its newest minute
+STATES: tuple[str, ...] = (*OpenState.__args__, *MINUTE_STATES)  # type: ignore[attr-defined]
+_MOST_NAMED = 15_000  # SQLite takes 32,766 values in a statement
+# ``Incident.state_word`` is the same for one incident
 STATE = case(
     (_COLUMN.state != "firing", _COLUMN.state),
     (_COLUMN.acknowledgement.is_not(None), "acknowledged"),
     (_COLUMN.silenced_by.is_not(None), "silenced"),
     else_="firing",
 )
-_OPEN_FIRST = case(
-    {"firing": 0, "acknowledged": 1, "silenced": 2, "pending": 3}, value=STATE, else_=4
+# what fired first, of these pages, of these what nobody has acknowledged, of these the newest
+_WORST_FIRST = (
+    case({"resolved": 2, "pending": 1}, value=_COLUMN.state, else_=0),
+    case({"page": 0, "ticket": 1}, value=_COLUMN.severity, else_=2),
+    case({"firing": 0, "acknowledged": 1, "silenced": 2, "pending": 3}, value=STATE, else_=4),
+    _COLUMN.started_at.desc(),
+    _COLUMN.id,
 )
-_SEVEREST_FIRST = case({"page": 0, "ticket": 1}, value=_COLUMN.severity, else_=2)
 
 
 class WebStore(Store):
@@ -71,6 +79,11 @@ class WebStore(Store):
         if pool is not None:
             query = query.where(latest_pools.c.pool == pool)
         return [(PoolNow.read(row["document"]), row["trace"]) for row in self._all(query)]
+
+    def slo_of(self, pool: str) -> Slo | None:
+        """Latency targets of a pool as its service has them; None: none is stored."""
+        stored = next((now.declared for now, _ in self.pools_now(pool)), None)
+        return None if stored is None else Slo(**stored["slo"])
 
     def newest_minute(self) -> datetime | None:
         """End of the newest minute of any server."""
@@ -85,20 +98,30 @@ class WebStore(Store):
         pool: str = "",
         text: str = "",
         state: str = "",
+        named: Mapping[TargetKey, Incident],
     ) -> tuple[list[ServerNow], int]:
         """One part of the servers that match, worst first, and how many match; empty matches any.
 
-        ``text``: stands in the name of server or pool, whatever the case; ``state``: of the minute.
+        ``text``: stands in the name of server or pool, whatever the case; ``state``: one of STATES;
+        ``named``: the open page on each server that one names, these come first.
         """
+        of_state: dict[str, list[str]] = {}
+        for key, incident in islice(named.items(), _MOST_NAMED):
+            names = of_state.setdefault(incident.state_word, [])
+            names.append(f"{key.instance}/{key.engine}")
         where: list[ColumnElement[bool]] = [_SERVER.instance.is_not(None)]
         if pool:
             where.append(_SERVER.pool == pool)
         if text:
-            names = (func.lower(one) for one in (_SERVER.instance, _SERVER.pool))
-            where.append(or_(*(one.contains(text.lower(), autoescape=True) for one in names)))
-        if state:
+            names_of = (func.lower(one) for one in (_SERVER.instance, _SERVER.pool))
+            where.append(or_(*(one.contains(text.lower(), autoescape=True) for one in names_of)))
+        if state in MINUTE_STATES:
             where.append(_SERVER.state == state)
-        rank = case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)
+        elif state:
+            where.append(_NAME.in_(of_state.pop(state, [])))
+        rank: ColumnElement[int] = case({s: n for n, s in enumerate(STATES)}, value=_SERVER.state)
+        if whens := [(_NAME.in_(names), STATES.index(s)) for s, names in of_state.items()]:
+            rank = case(*whens, else_=rank)
         query = select(*SERVER_COLUMNS).where(*where).limit(limit).offset(offset)
         query = query.order_by(rank, _SERVER.pool, _SERVER.instance, _SERVER.engine)
         number = self._scalar(select(func.count()).select_from(latest_servers).where(*where))
@@ -106,9 +129,7 @@ class WebStore(Store):
 
     def server(self, text: str) -> ServerNow | None:
         """The server whose key has this text; None: no server has."""
-        name, _, engine = text.rpartition("/")
-        keys = [TargetKey(text, "0"), *([TargetKey(name, engine)] if name else [])]
-        query = select(*SERVER_COLUMNS).where(_KEY.in_(keys))
+        query = select(*SERVER_COLUMNS).where(_NAME.in_((text, f"{text}/0")))
         found = (ServerNow(**row) for row in self._all(query))
         return next((one for one in found if one.key.text == text), None)
 
@@ -128,20 +149,16 @@ class WebStore(Store):
         where: list[ColumnElement[bool]] = [_COLUMN.id.is_not(None), *map(_has, text.split())]
         if state:
             where.append(_COLUMN.state != "resolved" if state == "open" else STATE.in_([state]))
-        has_fired = case({"resolved": 2, "pending": 1}, value=_COLUMN.state, else_=0)
-        newest = (_COLUMN.started_at.desc(), _COLUMN.id)
-        order = (has_fired, _SEVEREST_FIRST, _OPEN_FIRST, *newest)
-        query = select(incidents).where(*where).order_by(*order).limit(limit).offset(offset)
+        query = select(incidents).where(*where).order_by(*_WORST_FIRST).limit(limit).offset(offset)
         number = self._scalar(select(func.count()).where(*where))
         return [stored_incident(row) for row in self._all(query)], int(number)
 
-    def open_now(self, pool: str | None = None) -> list[Incident]:
-        """Open incidents of a pool or of all, worst first, without their pages."""
+    def open_now(self, pool: str = "") -> list[Incident]:
+        """Open incidents of a pool, or of all, worst first, without their pages."""
         query = _without_page().where(_COLUMN.state != "resolved")
-        if pool is not None:
+        if pool:
             query = query.where(_COLUMN.pool == pool)
-        order = (_SEVEREST_FIRST, _OPEN_FIRST, _COLUMN.started_at, _COLUMN.id)
-        return [stored_incident(row) for row in self._all(query.order_by(*order))]
+        return [stored_incident(row) for row in self._all(query.order_by(*_WORST_FIRST))]
 
     def with_pages(self, some: Iterable[Incident]) -> list[Incident]:
         """The same incidents with their pages, where they have one."""

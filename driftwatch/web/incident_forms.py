@@ -12,8 +12,8 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import WEB
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import silencing
-from driftwatch.numbers import clean
+from driftwatch.incidents.silence import silences_incident, silencing
+from driftwatch.numbers import clean, moment
 from driftwatch.store.incidents import LONGEST_BECAUSE
 from driftwatch.web.incidents import PATH, incident_named
 from driftwatch.web.page import Form, Query, Visit
@@ -27,6 +27,12 @@ class Acknowledgement(Query):
 
     holder: str = ""  # whose acknowledgement the form showed
     comment: Comment = ""
+
+
+class EndOfSilence(Query):
+    """End a silence that the incident's page shows."""
+
+    silence: str
 
 
 class Silencing(Query):
@@ -44,10 +50,22 @@ class Note(Query):
 
 
 def acknowledge(visit: Visit) -> None:
-    """Acknowledge it; an acknowledgement that is there stays."""
+    """Acknowledge it, unless somebody else has.
+
+    Raises UsageError: who was first, and that this changed nothing.
+    """
     incident, who = _subject(visit)
     comment = visit.query.comment
-    visit.store.acknowledge(incident.id, who, visit.now, comment=comment, via=WEB, only_free=True)
+    done = visit.store.acknowledge(
+        incident.id, who, visit.now, comment=comment, via=WEB, only_free=True
+    )
+    first = done.incident.acknowledgement
+    if first is not None and first.by != who:
+        at = moment(first.at, visit.now.date())
+        raise UsageError(
+            f"{first.by} acknowledged it first, {at}: you changed nothing",
+            help_text="add a note if the others should read something",
+        )
 
 
 def unacknowledge(visit: Visit) -> None:
@@ -75,6 +93,23 @@ def silence(visit: Visit) -> None:
             one = store.add_silence(matchers, until=until, by=who, at=now, comment=fields.comment)
             about = {"incident_id": incident.id, "subject": one.id, "comment": fields.comment}
             store.note_action("silence", who, now, **about, **kept)
+
+
+def end_silence(visit: Visit) -> None:
+    """End a silence now; one that is over stays so.
+
+    Raises UsageError: it silences another incident.
+    """
+    store, now, id_ = visit.store, visit.now, visit.query.silence
+    incident, who = _subject(visit)
+    with store.one_transaction():
+        one = next((one for one in store.silences() if one.id == id_), None)
+        if one is None or not silences_incident(one, incident):
+            raise UsageError(f"no silence {clean(id_)[:40]} holds incident {incident.id} back")
+        if now < one.ends_at:
+            store.expire_silence(one.id, now)
+            about = {"incident_id": incident.id, "subject": one.id, "via": WEB}
+            store.note_action("end silence", who, now, **about)
 
 
 def note(visit: Visit) -> None:
@@ -110,5 +145,6 @@ FORMS = (
     Form(f"{PATH}/acknowledge", Acknowledgement, acknowledge),
     Form(f"{PATH}/unacknowledge", Acknowledgement, unacknowledge),
     Form(f"{PATH}/silence", Silencing, silence),
+    Form(f"{PATH}/end-silence", EndOfSilence, end_silence),
     Form(f"{PATH}/note", Note, note),
 )

@@ -12,16 +12,15 @@ from pydantic import Field
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import Delivery, status_text
-from driftwatch.incidents.incident import Incident, Message
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import Silence, silences_incident, silencing
-from driftwatch.model import Diagnosis, Limit, TargetKey
+from driftwatch.model import Diagnosis, TargetKey
 from driftwatch.notify.advice import NOTHING_TO_DO, few, vllm_arguments
 from driftwatch.notify.headline import opening
-from driftwatch.notify.page import First, Line
+from driftwatch.notify.page import Line
 from driftwatch.notify.page import Page as IncidentPage
-from driftwatch.notify.path import LimitRow, PathRow, limit_row, path_rows
 from driftwatch.notify.verification_line import verification_line
-from driftwatch.numbers import clean, cut, moment, percent, plural
+from driftwatch.numbers import clean, cut, moment, plural
 from driftwatch.plots.plot import Plot
 from driftwatch.web.database import WebStore
 from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Visit, paged, search
@@ -29,7 +28,7 @@ from driftwatch.web.plots import incident_plot
 from driftwatch.web.signals import SIGNAL_COLUMNS, changes, usual
 
 if TYPE_CHECKING:
-    from driftwatch.web.app import Web
+    pass
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
 _MOST_SERVERS, _MOST_RELATED = 20, 20
@@ -63,30 +62,9 @@ class Look(NamedTuple):
 
     title: str
     line_1: str
-    lines: tuple[tuple[str, str], ...] = ()  # (label, text)
-    path: Sequence[PathRow] = ()
+    lines: Sequence[tuple[str, str]]  # (label, text)
     diagnosis: Diagnosis | None = None
-    limits: Sequence[LimitRow] = ()
-    note: str = ""  # of what the limits' figures are
     of: str = ""  # which of several servers was diagnosed
-
-
-def _look(title: str, found: First, today: date, of: str) -> Look:
-    lines, diagnosis = tuple(page_lines(found.lines, today)), found.diagnosis
-    if diagnosis is None:
-        return Look(title, clean(found.summary), lines)
-    path, limits = path_rows(diagnosis.path), [*map(limit_row, diagnosis.limits)]
-    note = _of_limits(diagnosis.limits)
-    return Look(title, clean(found.summary), lines, path, diagnosis, limits, note, of)
-
-
-def _of_limits(limits: Sequence[Limit]) -> str:
-    """When so many requests ran, and how often a limit was full where none holds requests back."""
-    if any(one.binds for one in limits):
-        return "In use: requests that ran while the limit was full, on average."
-    share = max((one.full_ratio or 0.0 for one in limits), default=0.0)
-    often = f" A limit was full in {percent(share)} of scrapes, none for long." if share else ""
-    return f"In use: requests that ran, on average.{often}"
 
 
 def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
@@ -97,28 +75,30 @@ def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
 
 
 def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
-    """The first page, and the newest evaluation if it differs; of one that ended, how it ended."""
+    """The newest evaluation, if it differs from the first page, and that page; of an incident that
+    ended its first page, and how it ended.
+    """
     if page is None:
         return
-    is_over, worst = page.event == "resolved", ", worst server"
+    worst = ", worst server"
     # the page kept of the first only its texts
     named = f"{worst} {clean(page.servers.first[0])}" if page.servers.first else worst
     if not page.is_of_many:
         worst = named = ""
-    first = page.first or (None if is_over else page.as_first)
-    if first is not None:
-        title = f"The {page.severity} of {moment(first.at, today)}"
-        yield _look(title, first, today, worst if page.first else named)
+    is_over, first = page.event == "resolved", page.first or page.as_first
     last = page.model_copy(update={"first": None}).as_first
-    at = moment(last.at, today)
+    if not is_over and last.diagnosis != first.diagnosis:
+        lines = [*page_lines(last.lines, today)]
+        yield Look(f"As of {moment(last.at, today)}", "", lines, last.diagnosis, named)
+    if page.first is not None or not is_over:
+        title = f"The {page.severity} of {moment(first.at, today)}"
+        lines = [*page_lines(first.lines, today)]
+        of = worst if page.first else named
+        yield Look(title, clean(first.summary), lines, first.diagnosis, of)
     if is_over:
         ended = _ended(page)
-        lines = (*page_lines(page.lines, today), ("", f"{ended[:1].upper()}{ended[1:]}."))
-        yield Look(f"At its end, {at}", clean(page.summary), lines)
-    elif page.first is not None and last.diagnosis != page.first.diagnosis:
-        summary = last.summary.removeprefix(opening(page)).lstrip()
-        last = last.model_copy(update={"summary": summary})
-        yield _look(f"Ten minutes to {at}, its last look", last, today, named)
+        lines = [*page_lines(page.lines, today), ("", f"{ended[:1].upper()}{ended[1:]}.")]
+        yield Look(f"At its end, {moment(last.at, today)}", clean(page.summary), lines)
 
 
 def _ended(page: IncidentPage) -> str:
@@ -136,74 +116,60 @@ def load(visit: Visit) -> Shown:
 
     Raises NotFound: there is none, or more than one.
     """
-    store, today = visit.store, visit.now.date()
+    store, today, now = visit.store, visit.now.date(), visit.now
     incident = incident_named(store, visit.path["incident_id"])
-    page, state, headline = incident.page, incident.state_word, line_of(incident)
-    deliveries = store.deliveries(incident.id)
-    silences = [one for one in store.silences() if silences_incident(one, incident)]
-    verified = None if page is None else page.verification
-    until = min(visit.now, (incident.resolved_at or visit.now) + _AROUND / 2)
+    page, servers, deliveries = incident.page, servers_of(incident), store.deliveries(incident.id)
+    end = incident.resolved_at or now
+    silences = [
+        one
+        for one in store.silences()
+        if silences_incident(one, incident)
+        and one.starts_at <= end
+        and one.ends_at > incident.started_at
+    ]
+    until = min(now, end + _AROUND / 2)
     since = max(incident.started_at - _AROUND, until - LONGEST)
-    rows = store.past(since, until, servers_of(incident)[:_MOST_SERVERS])
+    rows = store.past(since, until, servers[:_MOST_SERVERS])
     rows = rows.filter(pl.col("scrapes") > 0)
     span = f"?from={since:%Y-%m-%dT%H:%MZ}&to={until:%Y-%m-%dT%H:%MZ}"
-    if page is not None and (incident.resolved_at or page.first):
+    if page is not None:
         span += f"&at={page.as_first.at:%Y-%m-%dT%H:%MZ}"
+    verified = None if page is None else page.verification
+    moves = () if incident.resolved_at or page is None or page.advice is None else page.advice.moves
     return {
-        "title": f"{state} {headline}",
+        "title": f"{incident.state_word} {line_of(incident)}",
         "incident": incident,
         "page": page,
-        "state": state,
-        "headline": headline,
         "looks": [*looks(page, today)],
-        "servers": servers_of(incident),
+        "servers": servers,
         "span": span if incident.resolved_at else "",  # of the pages of its servers
         "end": store.newest_minute(),
         "related": [*_related(store, incident, until)],
-        "updates": [*_updates(visit.web, incident, today)],
         "sent": _sent(incident, deliveries, silences, today),
-        "commands": [] if page is None else [*_commands(visit.web, incident, page)],
+        "change": vllm_arguments(moves),
+        "explain": (page and page.links.explain) or f"driftwatch explain {incident.id}",
         "plot": _plot(visit, incident, deliveries, rows),
         "changes": changes(rows),
-        "holding": [*_holding(visit, incident, silences)],
+        "silences": silences,
         "deliveries": [(one, status_text(one, today)) for one in deliveries],
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
         "verification": None if verified is None else verification_line(verified, today),
-        "silencing": " ".join(matcher.text for matcher in silencing(incident)),
+        "silencing": silencing(incident),
     }
 
 
-def _related(
-    store: WebStore, incident: Incident, until: datetime
-) -> Iterator[tuple[Incident, str]]:
-    """The other incidents of its servers that fired while it was open, and what happened."""
-    span = (incident.started_at, incident.resolved_at or until)
-    near, servers = (
-        store.incidents_between(incident.pool, span, _MOST_RELATED),
-        servers_of(incident),
-    )
-    mine = (
+def _related(store: WebStore, incident: Incident, until: datetime) -> list[Incident]:
+    """The other incidents of its servers that fired while it was open."""
+    span, servers = (incident.started_at, incident.resolved_at or until), servers_of(incident)
+    return store.with_pages(
         one
-        for one in near
-        if not set(servers).isdisjoint(servers_of(one))
+        for one in store.incidents_between(incident.pool, span, _MOST_RELATED)
+        if one.id != incident.id
+        and not set(servers).isdisjoint(servers_of(one))
         and one.last_true_at > incident.started_at  # not only its closing message
         and incident.last_true_at > one.started_at
     )
-    for one in store.with_pages(one for one in mine if one.id != incident.id):
-        yield one, listed_line(one, beside_page=False)
-
-
-def _updates(
-    web: Web, incident: Incident, today: date
-) -> Iterator[tuple[Message, Sequence[tuple[str, str]], str]]:
-    """Each message after the page and before the end, its lines, and its own command."""
-    page = incident.page
-    explain = (page and page.links.explain) or f"driftwatch explain {incident.id}"
-    for one in incident.messages[1:]:
-        if one.event != "resolved":
-            at = f" --at {one.at:%Y-%m-%dT%H:%MZ}"
-            yield one, [*page_lines(one.lines, today)], explain + at + web.where
 
 
 def _plot(
@@ -216,12 +182,13 @@ def _plot(
         since, keys = max(baseline.since, baseline.until - _DAY), servers_of(incident)
         past = visit.store.past(since, baseline.until, keys[:_MOST_SERVERS], SIGNAL_COLUMNS)
         bands = usual(past)
-    slo = next((one.slo for one in plan.pools if one.name == incident.pool), None)
     # the configuration may have dropped the rule
     rule = next((one for one in plan.rules if one.id == incident.rule), None)
     columns = frozenset[str]() if rule is None else rule.in_pool(incident.pool).columns
     sent = (one.sent_at for one in deliveries if one.event == "firing" and one.sent_at)
-    return incident_plot(rows, slo, incident, columns, min(sent, default=None), bands)
+    return incident_plot(
+        rows, visit.store.slo_of(incident.pool), incident, columns, min(sent, default=None), bands
+    )
 
 
 def _sent(
@@ -248,26 +215,6 @@ def _sent(
     )
 
 
-def _commands(web: Web, incident: Incident, page: IncidentPage) -> Iterator[tuple[str, str]]:
-    """(purpose, command) of what a person can do on the command line now."""
-    explain, where = page.links.explain or f"driftwatch explain {incident.id}", web.where
-    moves = () if incident.resolved_at or page.advice is None else page.advice.moves
-    if change := vllm_arguments(moves):
-        yield "Arguments of vllm serve", change
-    if page.first or not incident.resolved_at:
-        at = f" --at {page.as_first.at:%Y-%m-%dT%H:%MZ}"
-        yield f"Explain it as of the {incident.severity}", explain + at + where
-    if incident.resolved_at:
-        at = f" --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}"
-        yield "Explain it as of its end", explain + at + where
-    if incident.is_firing:
-        yield "Explain it as of now", explain + where
-        if incident.acknowledgement is None and page.links.ack:
-            yield "Acknowledge it", page.links.ack + where
-        if page.links.silence:
-            yield "Silence it for 2 h", page.links.silence + where
-
-
 def incident_named(store: WebStore, id_prefix: str) -> Incident:
     """The incident whose id begins so.
 
@@ -277,23 +224,6 @@ def incident_named(store: WebStore, id_prefix: str) -> Incident:
         return store.incident(id_prefix)
     except UsageError as error:
         raise NotFound(error.message, search(LIST_PATH, id_prefix)) from None
-
-
-def _holding(
-    visit: Visit, incident: Incident, silences: Iterable[Silence]
-) -> Iterator[tuple[str, str, str]]:
-    """(label, text, command that ends it) of what holds its messages back, or did."""
-    end = incident.resolved_at or visit.now
-    for one in silences:
-        if one.starts_at <= end and one.ends_at > incident.started_at:
-            is_active = one.active(visit.now)
-            word = "Silenced" if is_active else "Was silenced"
-            end_it = visit.web.command("silence", "--expire", one.id) if is_active else ""
-            why = f": {one.comment}" if one.comment else ""
-            span = f"{one.starts_at:%Y-%m-%d %H:%M} UTC to {one.ends_at:%Y-%m-%d %H:%M} UTC"
-            yield word, f"{span} by {one.created_by}{why}", end_it
-    if incident.inhibited_by is not None and incident.resolved_at is None:
-        yield "Waits", f"while {incident.inhibited_by} fires", ""
 
 
 State = Literal["open", "firing", "acknowledged", "silenced", "pending", "resolved", ""]
@@ -312,32 +242,17 @@ def load_list(visit: Visit) -> Shown:
     """One part of the incidents that the query asks for."""
     query: IncidentsQuery = visit.query
     read = partial(visit.store.listed_incidents, state=query.state, text=query.q)
-    incidents, part = paged(query, LIST_PATH, read)
+    rows, part = paged(query, LIST_PATH, read)
     every = visit.store.open_now()
-    with_page = {one.pool for one in every if one.severity == "page" and one.is_firing}
     return {
         "title": f"{plural(len(every), 'open incident')}" if every else "No incident is open",
         "end": visit.store.newest_minute(),
-        "rows": [
-            (one, one.state_word, listed_line(one, beside_page=one.pool in with_page))
-            for one in incidents
-        ],
+        "rows": rows,
+        "with_page": {one.pool for one in every if one.severity == "page" and one.is_firing},
         "part": part,
         "query": query,
         "states": STATES,
     }
-
-
-def listed_line(incident: Incident, *, beside_page: bool) -> str:
-    """Line 1; of a resolved incident what happened, then how it ended."""
-    line, page = line_of(incident, beside_page=beside_page), incident.page
-    if page is None or page.event != "resolved" or not page.first_problem:
-        return line
-    where, after, how = line.partition(" after ")
-    if not after:
-        where, _, how = line.partition(": ")
-    ended = f"After {how}" if after else how[:1].upper() + how[1:]
-    return f"{where}: {clean(page.first_problem)}. {ended}"
 
 
 PAGE = Page(PATH, "Incident", "incident.html", load)

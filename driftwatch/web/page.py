@@ -22,7 +22,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from driftwatch import numbers
 from driftwatch.errors import UsageError
 from driftwatch.notify.page import http_url
-from driftwatch.notify.path import short_reason
+from driftwatch.notify.path import limit_row, path_rows, short_reason
 from driftwatch.numbers import clean, cut
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from driftwatch.web.app import Web
     from driftwatch.web.database import WebStore
 
-MOST_ROWS, MOST_PAGES = 200, 100_000
+MOST_ROWS, MOST_PAGES = 50, 100_000  # of a page: 100 kB at most
 LONGEST = timedelta(days=35)  # that a server's page shows
 OLD_AFTER = timedelta(minutes=5)  # the newest minute of a service that runs is younger
 Row = TypeVar("Row")
@@ -104,17 +104,18 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
     message = str(error["msg"])
     if error["type"].startswith("datetime"):
         message = "is no time; write it as 2026-11-10T08:04Z"
-    message = message.removesuffix(" or ''")  # an empty one counts as absent
+    if error["type"] == "literal_error":  # an empty one counts as absent
+        message = message.removesuffix(" or ''").replace("'", "")
     for words, plain in _PLAIN_WORDS.items():
         message = message.replace(words, plain)
-    return f"{IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(message), 120)}"
+    return f"{IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(message), 200)}"
 
 
 class Paged(Query):
     """Parameters of a page that lists."""
 
     page: Annotated[int, Field(ge=1, le=MOST_PAGES)] = 1
-    size: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 50
+    size: Annotated[int, Field(ge=1, le=MOST_ROWS)] = MOST_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +264,17 @@ def _templates() -> ImmutableSandboxedEnvironment:
         finalize=_harmless,
     )
     environment.filters |= {name: getattr(numbers, name) for name in _FILTERS}
-    environment.filters |= {"web_address": http_url, "short_reason": _short, "whole": _whole}
-    environment.globals |= {"pool_path": pool_path, "target_path": target_path}
+    environment.filters |= {
+        "web_address": http_url,
+        "short_reason": _short,
+        "whole": _whole,
+        "limit_row": limit_row,
+    }
+    environment.globals |= {
+        "pool_path": pool_path,
+        "target_path": target_path,
+        "path_rows": path_rows,
+    }
     return environment
 
 

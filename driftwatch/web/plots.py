@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from math import ceil, inf, log
 from types import MappingProxyType
@@ -12,8 +12,9 @@ import polars as pl
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding, Slo
+from driftwatch.notify.explanation import is_silent
 from driftwatch.notify.shares import LengthShares, shares
-from driftwatch.numbers import clean, count, duration, is_as_before, percent, times, tokens
+from driftwatch.numbers import clean, count, duration, is_as_before, moment, percent, times, tokens
 from driftwatch.plots.plot import Panel, Plot, Series, panels, plot
 from driftwatch.plots.scales import Axis
 from driftwatch.web.signals import (
@@ -41,7 +42,7 @@ def signal_plot(
     bands: Mapping[str, tuple[float, float]],
     around: Iterable[Series],
 ) -> Plot:
-    """Five plots of a server above one time axis: throughput, speed, batch, wait, lengths.
+    """Throughput, speed, requests a step, wait and lengths of a server above one time axis.
 
     ``bands``: of the baseline; ``around``: incidents and changes.
     """
@@ -92,19 +93,25 @@ def _panel(
 
 
 def signal_title(
-    finding: Finding | None, bands: Mapping[str, tuple[float, float]], end: str
+    finding: Finding | None, bands: Mapping[str, tuple[float, float]], end: datetime, today: date
 ) -> str:
-    """``10 min to 02:56 UTC: batch 67.0 requests a step (baseline 90 to 99); …``."""
-    parts = []
+    """``10 min to 02:56 UTC: 67.0 requests a step (baseline 90 to 99); …``, or since when it hangs.
+
+    ``end``: of the ten minutes of the finding.
+    """
+    evidence, parts = {} if finding is None else finding.evidence, []
+    if is_silent(evidence):
+        began = end - timedelta(seconds=evidence["seconds_since_last_token"])
+        return f"Hung since {moment(began, today)}: no tokens"
     for name in ("tokens_per_second_per_gpu", SPEED, *list(SIGNALS)[2:4]):
-        value, one = None if finding is None else finding.evidence.get(name), SIGNALS[name]
+        value, one = evidence.get(name), SIGNALS[name]
         if value is not None:
             usual = " of its baseline's" if name == SPEED else ""
             if name in bands and name != SPEED:
                 low, high = map(one.number, bands[name])
                 usual = f" (baseline {low} to {high})"
-            parts.append(f"{one.word} {one.write(value)}{usual}")
-    return f"10 min to {end}: {'; '.join(parts) or 'unknown'}"
+            parts.append(f"{one.word} {one.write(value)}{usual}".lstrip())
+    return f"10 min to {moment(end, today)}: {'; '.join(parts) or 'unknown'}"
 
 
 # subject of a rule → parts of the names of columns that its condition reads
@@ -148,7 +155,9 @@ def incident_plot(
     span = (first - timedelta(minutes=1), last)
     width = width_of(*span, rows, _LEAST_SECONDS)
     table = stretches(rows, *span, width)
-    table = table.join(missed(rows, width, slo), on="end", how="left", maintain_order="left")
+    table = table.join(
+        missed(rows, width, slo).drop(SPEED), on="end", how="left", maintain_order="left"
+    )
     begins = pl.col("end") - timedelta(seconds=width)
     ended = incident.resolved_at or last
     during = table.filter(pl.col("end") > incident.started_at, begins < ended)
@@ -234,8 +243,8 @@ def event_ticks(
 ) -> Iterator[Series]:
     """Events as ticks with their names; if two would touch, they share a tick."""
     near, ticks = 0.006 * (last - first), dict[float, list[str]]()
-    for moment, what in events:
-        at = moment.timestamp()
+    for when, what in events:
+        at = when.timestamp()
         latest = next(reversed(ticks), None)
         if latest is not None and at <= latest + near:
             ticks[latest].append(what)

@@ -1,4 +1,4 @@
-"""The runbook: what each alert means and what to do first, an anchor an alert."""
+"""The runbook: what each alert means and what to do first. An anchor shows its alert alone."""
 
 from __future__ import annotations
 
@@ -16,30 +16,43 @@ from driftwatch.web.page import Page, Shown, Visit
 
 PATH = "/runbook"
 _HEADING = re.compile(r"<h3><code>(\w+)</code></h3>")
+_STEPS, _STEPS_OF = re.compile(r"<ol>.*?</ol>", re.DOTALL), re.compile(r"steps of <code>(\w+)<")
 # of a file that the web does not serve only the words stay
 _OTHER_FILE = re.compile(r"\[([^\]]+)\]\((?!#)[^)]+\)")
 
 
 @cache
-def _shipped() -> tuple[Markup, frozenset[str]]:
-    """docs/oncall/runbook.md as HTML below its title, and the names that have an anchor."""
+def _shipped() -> tuple[Markup, dict[str, Markup]]:
+    """docs/oncall/runbook.md as HTML: what stands above the alerts, and alert or cause → its text,
+    with the steps of another where it names these.
+    """
     text = (shipped("docs") / "oncall" / "runbook.md").read_text(encoding="utf-8")
     text = _OTHER_FILE.sub(r"\1", text.partition("\n")[2])
     # rich brings this library; raw HTML stays text
     html = MarkdownIt("commonmark", {"html": False}).render(text)
-    names = frozenset(_HEADING.findall(html))
-    return Markup(_HEADING.sub(r'<h3 id="\1"><code>\1</code></h3>', html)), names  # noqa: S704
+    top, *parts = _HEADING.split(re.sub(r"<h2>.*", "", html))
+    entries = dict(zip(parts[::2], parts[1::2], strict=True))
+    for name, entry in entries.items():
+        for other in _STEPS_OF.findall(entry):
+            entries[name] = entry + "".join(_STEPS.findall(entries[other])[:1])
+    names = re.compile(f"<code>({'|'.join(entries)})</code>")
+    linked = {
+        name: names.sub(r'<a href="#\1"><code>\1</code></a>', e) for name, e in entries.items()
+    }
+    return Markup(top), {name: Markup(entry) for name, entry in linked.items()}  # noqa: S704
 
 
 def load(visit: Visit) -> Shown:
     """The shipped runbook, and rules that only the configuration has, an alert once."""
-    html, names = _shipped()
+    top, entries = _shipped()
     rules = {rule.alert: rule for rule in visit.web.plan.rules}
     return {
         "title": "Runbook: what an alert means and what to do",
-        "html": html,
+        "top": top,
+        "entries": entries,
         "alerts": sorted(rules),
-        "own": [_own(rule) for alert, rule in sorted(rules.items()) if alert not in names],
+        "causes": [name for name in entries if name not in rules and name.islower()],
+        "own": [_own(rule) for alert, rule in sorted(rules.items()) if alert not in entries],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ class Signal(NamedTuple):
 
 
 _TOKENS = "generation_tokens_total"
+_HUNG_SECONDS = 60.0  # a whole minute without a token although requests are there
 SPEED = "speed_at_equal_load_ratio"
 SIGNALS: Mapping[str, Signal] = {
     "tokens_per_second_per_gpu": Signal(
@@ -52,7 +53,7 @@ SIGNALS: Mapping[str, Signal] = {
         "throughput", "tokens/s", _over(_TOKENS, "duration_seconds"), figure, " tokens/s"
     ),
     "requests_per_forward_pass": Signal(
-        "batch", "requests a step", _over("outputs", "forward_passes"), figure, " requests a step"
+        "", "requests a step", _over("outputs", "forward_passes"), figure, " requests a step"
     ),
     "batch_assembly_wait_seconds": Signal(
         "wait", "wait in the queue, s", _over("queue_seconds_sum", "queue_seconds_count"), seconds
@@ -79,7 +80,13 @@ _CACHE, _CACHE_MOVED = "kv_cache_tokens", 0.01
 # what signals are computed from
 SIGNAL_COLUMNS = (
     *("end", "scrapes", "gpu_count", "itl_seconds_count", "ttft_seconds_count", SPEED, _TOKENS),
-    *("duration_seconds", "forward_passes", "queue_seconds_sum", "queue_seconds_count"),
+    *(
+        "seconds_since_last_token",
+        "duration_seconds",
+        "forward_passes",
+        "queue_seconds_sum",
+        "queue_seconds_count",
+    ),
     *(
         f"{stem}_{part}"
         for stem in ("prompt_tokens", "generation_tokens")
@@ -108,7 +115,12 @@ def _stretch(end: pl.Expr, width: int) -> pl.Expr:
 
 
 def _means(rows: pl.DataFrame, width: int) -> pl.DataFrame:
-    counted = rows.with_columns(
+    # throughput and speed over a hang are no averages of anything
+    is_hung = pl.col("seconds_since_last_token").fill_null(0.0) >= _HUNG_SECONDS
+    worked = rows.with_columns(
+        pl.when(~is_hung).then(name).alias(name) for name in (_TOKENS, SPEED)
+    )
+    counted = worked.with_columns(
         # of the slowest server in each minute
         slowest=pl.col(SPEED).min().over("end"),
         end=_stretch(pl.col("end"), width),
@@ -145,19 +157,23 @@ def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
     return bands
 
 
-def missed(rows: pl.DataFrame, width: int, slo: Slo | None) -> pl.DataFrame:
-    """``end``, and the share of requests of all servers that missed each target, at most."""
-    at = rows.with_columns(end=_stretch(pl.col("end"), width)).sort("end", maintain_order=True)
-    total = added_up(at.select(*STORED_SCHEMA), ["end"])
-    slo = slo or Slo()
+def missed(rows: pl.DataFrame, width: int, slo: Slo | None, by: Sequence[str] = ()) -> pl.DataFrame:
+    """``by``, ``end``, the share of requests that missed each target, at most, and the mean speed
+    of a minute; without ``by`` of all servers together.
+
+    ``rows``: ``STORED_SCHEMA`` at least; ``width``: in seconds.
+    """
+    keys, slo = [*by, "end"], slo or Slo()
+    at = rows.with_columns(end=_stretch(pl.col("end"), width)).sort(keys, maintain_order=True)
+    total = added_up(at.select(*STORED_SCHEMA), keys)
     targets = (
         pl.lit(getattr(slo, one), pl.Float64).alias(f"slo_{one}")
         for one in ("ttft_seconds", "tpot_seconds", "share")
     )
     shares = slo_columns(total, total.select(pl.col("end"), *targets))
-    return total.select("end").with_columns(
-        (1 - shares[f"{name}_in_target_10m_ratio"]).alias(name) for name in LATENCIES
-    )
+    known = (1 - shares[f"{name}_in_target_10m_ratio"].alias(name) for name in LATENCIES)
+    speeds = at.group_by(keys).agg(pl.col(SPEED).mean())
+    return total.select(keys).with_columns(known).join(speeds, on=keys, how="left")
 
 
 class Change(NamedTuple):

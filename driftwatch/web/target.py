@@ -1,9 +1,10 @@
-"""A target: its answer, its signals on one time axis, lengths."""
+"""A server: its answer, its signals on one time axis, lengths."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import polars as pl
 from pydantic import ConfigDict, Field
@@ -13,11 +14,10 @@ from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.incidents.incident import Incident, Message
 from driftwatch.model import Finding
-from driftwatch.notify.explanation import state_text, what_to_do
+from driftwatch.notify.explanation import is_silent, state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
-from driftwatch.web.database import WebStore
 from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import (
@@ -65,83 +65,105 @@ class TargetQuery(Query):
         return min(since, until - _SHORTEST), until
 
 
+class Explained(NamedTuple):
+    """What ``driftwatch explain`` finds in the ten minutes to ``end``."""
+
+    end: datetime
+    finding: Finding | None
+    why: str  # there is no finding: no scrape of these minutes is stored
+    baseline: Baseline | None  # in force
+
+
+class Answer(NamedTuple):
+    """How the server is, or was."""
+
+    headline: str
+    lines: Sequence[tuple[str, str]]  # (label, text)
+    state: str | None = None  # of now; None: the answer is of a moment in the past
+    incident: Incident | None = None  # whose line 1 the headline is
+    incidents: Sequence[Incident] = ()  # the others that are open
+
+
 def load(visit: Visit) -> Shown:
     """The target over the range.
 
     Raises NotFound: no target has this name; UsageError: the range is wrong, or too long.
     """
-    store, name, query, today = visit.store, visit.path["target"], visit.query, visit.now.date()
+    store, name, query = visit.store, visit.path["target"], visit.query
     if (now := store.server(name)) is None:
         raise NotFound(f"There is no target {cut(clean(name), 100)}.", search("/fleet", name))
     since, until = query.range(min(visit.now, now.at))
     rows = store.past(since, until, [now.key], COLUMNS)
-    first, last = (
-        getattr(rows.filter(pl.col("scrapes") > 0)["end"], at)() for at in ("min", "max")
-    )
-    if first is not None:  # from the first data on
-        since = min(max(since, first - timedelta(minutes=1)), until - _SHORTEST)
-    asked = query.at or query.until  # the moment that somebody asked for
-    finding, baseline, why = _explained(visit, now, query.at or last or until)
-    is_newest = (query.at or until) >= now.at - _MINUTE
-    open_now = store.with_pages(store.open_now(now.pool)) if is_newest else []
-    mine = [one for one in open_now if one.is_firing and now.key in servers_of(one)]
-    # a notice tells what moved, not how the server is
-    incident = next((one for one in mine if one.severity != "notice"), None)
-    page = None if incident is None else incident.page
-    state: str = now.state
-    if incident is not None and incident.severity == "page":
-        state = incident.state_word
-    is_lost = state == "no data" and asked is None
-    text = why if finding is None else cut(state_text(finding), _LONGEST_TEXT)
-    name = squeeze(clean(now.key.text), 60)
-    told = None if asked is None else _told(store, now, asked)
-    if told is not None:
-        incident, headline = told[0], f"At {moment(asked, today)}: {clean(told[1].summary)}"
-    elif incident is not None and page is not None:
-        line = line_of(incident)
-        headline = line if line.startswith(name) else f"{name} in {line}"
-    elif is_lost:
-        headline = f"{name}: no data since {moment(now.since, today)}"
-    else:
-        at = "" if asked is None else f" at {moment(query.at or until, today)}"
-        headline = f"{name}{at}: {text}"
-    to_do = [] if finding is None else [(one.label, clean(one.text)) for one in what_to_do(finding)]
-    lines = to_do if page is None else [*page_lines(page.lines, today)]
-    if told is not None:
-        lines = [*page_lines(told[1].lines, today)]
-    until_text = [] if asked is None else ["--at", f"{query.at or until:%Y-%m-%dT%H:%MZ}"]
+    scraped = rows.filter(pl.col("scrapes") > 0)["end"].to_list()
+    if scraped:  # from the first data on
+        since = min(max(since, scraped[0] - _MINUTE), until - _SHORTEST)
+    asked = query.at or query.until  # a moment that somebody asked for
+    found = _explained(visit, now, query.at or (scraped[-1] if scraped else until))
+    finding, answer = found.finding, _answer(visit, now, found, asked)
+    is_hung = finding is not None and is_silent(finding.evidence)
+    headline, as_of = answer.headline.lower(), [] if asked is None else ["--at", _stamp(asked)]
     return {
         "title": f"Target {cut(clean(now.key.text), 80)}",
         "server": now,
-        "state": None if asked else state,
         "end": now.at,
-        "incident": incident,
-        "incidents": [one for one in mine if one is not incident],
+        **answer._asdict(),
+        "lines": [one for one in answer.lines if one[1].lower() not in headline],
+        "has_room": asked is None and answer.state != "no data" and not is_hung,
         "since": since,
         "until": until,
-        "has_end": query.until is not None,
-        "at": query.at,
-        "ranges": [(text, until - timedelta(hours=hours)) for text, hours in _RANGES.items()],
-        "headline": headline,
-        "before": text if is_lost and finding is not None else None,
-        "lines": [one for one in lines if one[1].lower() not in headline.lower()],
+        "to": f"&to={_stamp(until)}" if query.until else "",
+        "ranges": [(t, _stamp(until - timedelta(hours=hours))) for t, hours in _RANGES.items()],
         "lengths": [] if finding is None else [*length_plots(finding)],
-        "without_lengths": _without_lengths(finding),
-        "no_data": why if first is None else None,
-        "signals": None
-        if first is None
-        else _signals(visit, now, (finding, baseline), rows, (since, until), query.at),
-        "explain": visit.web.command("explain", clean(now.key.text), *until_text),
+        "without_lengths": "no request finished" if is_hung else _without_lengths(finding),
+        "no_data": None if scraped else found.why,
+        "signals": _signals(visit, now, found, rows, (since, until)) if scraped else None,
+        "explain": visit.web.command("explain", clean(now.key.text), *as_of),
     }
 
 
-def _told(store: WebStore, now: ServerNow, at: datetime) -> tuple[Incident, Message] | None:
-    """What the last message about the server said at a moment in the past, a page first."""
-    near = store.incidents_between(now.pool, (at, at + _MINUTE), _INCIDENTS)
+def _stamp(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%MZ}"
+
+
+def _answer(visit: Visit, now: ServerNow, found: Explained, asked: datetime | None) -> Answer:
+    """The newest message about the server, else what ``explain`` finds; ``asked``: at a moment."""
+    today, name = visit.now.date(), squeeze(clean(now.key.text), 60)
+    text, lines = found.why, list[tuple[str, str]]()
+    if found.finding is not None:
+        text = cut(state_text(found.finding), _LONGEST_TEXT)
+        lines = [(one.label, clean(one.text)) for one in what_to_do(found.finding)]
+    if asked is not None and (past := _message_at(visit, now, asked)) is not None:
+        incident, message = past
+        headline = f"At {moment(asked, today)}: {clean(message.summary)}"
+        return Answer(headline, [*page_lines(message.lines, today)], None, incident)
+    if asked is not None and asked < now.at - _MINUTE:
+        return Answer(f"{name} at {moment(asked, today)}: {text}", lines)
+    every = visit.store.with_pages(visit.store.open_now(now.pool))
+    mine = [one for one in every if one.is_firing and now.key in servers_of(one)]
+    # a notice tells what moved, not how the server is
+    first = next((one for one in mine if one.severity != "notice"), None)
+    others = [one for one in mine if one is not first]
+    state: str = now.state
+    if first is not None and first.severity == "page":
+        state = first.state_word
+    if first is not None and first.page is not None:
+        line, lines = line_of(first), [*page_lines(first.page.lines, today)]
+        headline = line if line.startswith(name) else f"{name} in {line}"
+    elif state == "no data":
+        headline = f"{name}: no data since {moment(now.since, today)}"
+        lines = [("Before that", text), *lines] if found.finding is not None else lines
+    else:
+        headline = f"{name}: {text}"
+    return Answer(headline, lines, None if asked else state, first, others)
+
+
+def _message_at(visit: Visit, now: ServerNow, at: datetime) -> tuple[Incident, Message] | None:
+    """The last message about the server up to a moment, of an incident of that moment."""
+    near = visit.store.incidents_between(now.pool, (at, at + _MINUTE), _INCIDENTS)
     for one in sorted(near, key=lambda one: one.severity != "page"):
-        said = [message for message in one.messages if message.at <= at]
-        if said and one.severity != "notice" and now.key in servers_of(one):
-            return one, said[-1]
+        messages = [message for message in one.messages if message.at <= at]
+        if messages and one.severity != "notice" and now.key in servers_of(one):
+            return one, messages[-1]
     return None
 
 
@@ -150,12 +172,7 @@ def _without_lengths(finding: Finding | None) -> str:
     return why or "no request finished in these minutes"
 
 
-def _explained(
-    visit: Visit, now: ServerNow, end: datetime
-) -> tuple[Finding | None, Baseline | None, str]:
-    """What ``driftwatch explain`` finds in ten minutes before ``end``, the baseline in force, why
-    there is no finding (these minutes have no scrape).
-    """
+def _explained(visit: Visit, now: ServerNow, end: datetime) -> Explained:
     plan, store = visit.web.plan, visit.store
     of = Baselines(tuple(store.baselines_naming(now.key, now.pool)))
     every = in_force(of, {now.key: now.target}, plan)
@@ -164,20 +181,19 @@ def _explained(
     try:
         finding, _ = explain(store, now.target, window, plan, every.reference, today=end.date())
     except NoVerdict as error:
-        return None, baseline, clean(f"{error.message}; {error.help_text}")
-    return finding, baseline, ""
+        return Explained(end, None, clean(f"{error.message}; {error.help_text}"), baseline)
+    return Explained(end, finding, "", baseline)
 
 
 def _signals(
     visit: Visit,
     now: ServerNow,
-    explained: tuple[Finding | None, Baseline | None],
+    found: Explained,
     rows: pl.DataFrame,
     span: tuple[datetime, datetime],
-    at: datetime | None,
 ) -> Shown:
-    """The plot of the signals, and its marks in words; ``at``: the moment of the answer above."""
-    (finding, baseline), store = explained, visit.store
+    """The plot of the signals, and its marks in words."""
+    baseline, store, at = found.baseline, visit.store, visit.query.at
     bands, why = dict[str, tuple[float, float]](), "no baseline is in force"
     if baseline is not None:
         since = max(baseline.since, baseline.until - _OF_BASELINE)
@@ -190,7 +206,7 @@ def _signals(
     around = [*incident_spans(incidents, *ends), *change_ticks(changed, *ends)]
     if at is not None:
         around += event_ticks([(at, _ANSWER)], *ends, _ANSWER, colour=1)
-    title = signal_title(finding, bands, moment(at or span[1], visit.now.date()))
+    title = signal_title(found.finding, bands, found.end, visit.now.date())
     return {
         "plot": signal_plot(title, rows, span, bands, around),
         "without_usual": None if bands else why,

@@ -107,7 +107,7 @@ def test_a_tick_replaces_the_rows_of_its_batch_and_a_state_keeps_its_beginning(
         from driftwatch.web.database import WebStore
 
         web = WebStore(store._engine, store.place)
-        return {one.instance: one for one in web.servers(9, 0)[0]}
+        return {one.instance: one for one in web.servers(9, 0, named={})[0]}
 
     def commit(store: Store, *minutes: dict[str, Any], end: Any) -> None:
         some = latest(*({**one, "end": end} for one in minutes))

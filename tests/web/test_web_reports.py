@@ -39,6 +39,9 @@ def test_the_runbook_has_an_anchor_for_every_alert(web: Web) -> None:
     for rule in rules:
         assert f'id="{rule.alert}"' in html and f'href="#{rule.alert}"' in html
     assert set(re.findall(r'href="#(\w+)"', html)) <= {*re.findall(r'id="(\w+)"', html)}
+    # the steps of another alert stand with the alert that names them
+    entry = html.partition('id="BatchLimitBinding"')[2].partition("</section>")[0]
+    assert 'href="#BatchDrift"' in entry and "Restart the others, one at a time" in entry
     assert "mine &lt;b&gt;" in html and 'href="http://r"' in html and "](" not in html
 
 

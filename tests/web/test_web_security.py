@@ -180,10 +180,12 @@ def test_below_a_path_every_link_has_it(firing: Recorded, tmp_path: Path) -> Non
 
 def test_of_two_at_once_one_has_it_and_the_other_learns_who(web: Web, page: str) -> None:
     client = browser(web)
-    for who in (ANA, BEN):
-        answer = send(client, page, "acknowledge", who)
-        html = client.get(answer.headers["location"], headers=BEN).text
-        assert "Ana acknowledged it" in html and "End the acknowledgement of Ana" in html
+    assert send(client, page, "acknowledge", ANA).status_code == 303
+    late = send(client, page, "acknowledge", BEN, comment="mine <b>")
+    assert late.status_code == 409 and "Ana acknowledged it first, " in late.text
+    assert "you changed nothing" in late.text and "mine &lt;b&gt;" in late.text
+    html = client.get(page, headers=BEN).text
+    assert "Ana acknowledged it" in html and "End the acknowledgement of Ana" in html
     # a form of before ends no other acknowledgement
     wrong = send(client, page, "unacknowledge", BEN, holder="Ben")
     assert wrong.status_code == 409 and "Ana has acknowledged it: nothing" in wrong.text

@@ -40,7 +40,7 @@ WHY_NOT = (
         "perhaps several API servers, which count each forward pass once each: no process start is "
         "exported; name --api-server-count in serving.arguments",
     ),
-    Reason("idle", "idle: fewer than 20 generated tokens in the minute"),
+    Reason("idle", "fewer than 20 generated tokens in the minute"),
     Reason(
         "preempting",
         "requests are preempted, so step times cannot be compared",
