@@ -51,8 +51,10 @@ _COLUMN, _SERVER = incidents.c, latest_servers.c
 _NAME = _SERVER.instance + "/" + _SERVER.engine
 OpenState = Literal["firing", "acknowledged", "silenced"]
 # of a server or a pool, worst first: of an open page that names it, else of its newest minute
-STATES: tuple[str, ...] = (*OpenState.__args__, *MINUTE_STATES)  # type: ignore[attr-defined]
-_MOST_NAMED = 15_000  # SQLite takes 32,766 values in a statement
+_OPEN_STATES: tuple[OpenState, ...] = OpenState.__args__  # type: ignore[attr-defined]
+STATES: tuple[str, ...] = (*_OPEN_STATES, *MINUTE_STATES)
+# servers that open pages name: SQLite takes 32,766 values in a statement; incidents in order
+_MOST_NAMED, _MOST_RANKED = 15_000, 20
 # ``Incident.state_word`` is the same for one incident
 STATE = case(
     (_COLUMN.state != "firing", _COLUMN.state),
@@ -103,12 +105,13 @@ class WebStore(Store):
         """One part of the servers that match, worst first, and how many match; empty matches any.
 
         ``text``: stands in the name of server or pool, whatever the case; ``state``: one of STATES;
-        ``named``: the open page on each server that one names, these come first.
+        ``named``: the open page on each server that one names, the worst first; these come first.
         """
-        of_state: dict[str, list[str]] = {}
+        of_incident: dict[str, list[str]] = {}
         for key, incident in islice(named.items(), _MOST_NAMED):
-            names = of_state.setdefault(incident.state_word, [])
-            names.append(f"{key.instance}/{key.engine}")
+            if state not in _OPEN_STATES or incident.state_word == state:
+                name = f"{key.instance}/{key.engine}"
+                of_incident.setdefault(incident.id, []).append(name)
         where: list[ColumnElement[bool]] = [_SERVER.instance.is_not(None)]
         if pool:
             where.append(_SERVER.pool == pool)
@@ -118,10 +121,12 @@ class WebStore(Store):
         if state in MINUTE_STATES:
             where.append(_SERVER.state == state)
         elif state:
-            where.append(_NAME.in_(of_state.pop(state, [])))
-        rank: ColumnElement[int] = case({s: n for n, s in enumerate(STATES)}, value=_SERVER.state)
-        if whens := [(_NAME.in_(names), STATES.index(s)) for s, names in of_state.items()]:
-            rank = case(*whens, else_=rank)
+            where.append(_NAME.in_(sum(of_incident.values(), [])))
+        rank = case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)
+        lists = [*of_incident.values()]
+        ranked = [*lists[:_MOST_RANKED], sum(lists[_MOST_RANKED:], [])]
+        whens = [(_NAME.in_(names), n - len(ranked)) for n, names in enumerate(ranked)]
+        rank = case(*whens, else_=rank)
         query = select(*SERVER_COLUMNS).where(*where).limit(limit).offset(offset)
         query = query.order_by(rank, _SERVER.pool, _SERVER.instance, _SERVER.engine)
         number = self._scalar(select(func.count()).select_from(latest_servers).where(*where))
