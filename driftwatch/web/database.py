@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select
@@ -54,7 +54,7 @@ OpenState = Literal["firing", "acknowledged", "silenced"]
 _OPEN_STATES: tuple[OpenState, ...] = OpenState.__args__  # type: ignore[attr-defined]
 STATES: tuple[str, ...] = (*_OPEN_STATES, *MINUTE_STATES)
 # servers that open pages name: SQLite takes 32,766 values in a statement; incidents in order
-_MOST_NAMED, _MOST_RANKED = 15_000, 20
+_MOST_NAMED, _MOST_RANKED = 15_000, 10
 # ``Incident.state_word`` is the same for one incident
 STATE = case(
     (_COLUMN.state != "firing", _COLUMN.state),
@@ -121,10 +121,10 @@ class WebStore(Store):
         if state in MINUTE_STATES:
             where.append(_SERVER.state == state)
         elif state:
-            where.append(_NAME.in_(sum(of_incident.values(), [])))
+            where.append(_NAME.in_([*chain.from_iterable(of_incident.values())]))
         rank = case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)
         lists = [*of_incident.values()]
-        ranked = [*lists[:_MOST_RANKED], sum(lists[_MOST_RANKED:], [])]
+        ranked = [*lists[:_MOST_RANKED], [*chain.from_iterable(lists[_MOST_RANKED:])]]
         whens = [(_NAME.in_(names), n - len(ranked)) for n, names in enumerate(ranked)]
         rank = case(*whens, else_=rank)
         query = select(*SERVER_COLUMNS).where(*where).limit(limit).offset(offset)
