@@ -205,7 +205,7 @@ def _check_token(
     if kind is TokenType.IS and following not in (TokenType.NULL, TokenType.NOT):
         no("IS is only for NULL", "write IS NULL, IS NOT NULL, or =")
     if kind is TokenType.NULL and before not in (TokenType.IS, TokenType.NOT):
-        no("NULL can only be asked for", "write IS NULL or IS NOT NULL")
+        no("nothing equals NULL: it is unknown", "write IS NULL or IS NOT NULL")
     is_number = _NUMBER.fullmatch(spelling) and math.isfinite(float(spelling))
     if kind is TokenType.NUMBER and not is_number:
         refuse(text, start, "number", f"{spelling} is not a number", None, len(spelling))

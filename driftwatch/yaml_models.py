@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -22,7 +22,6 @@ from driftwatch.yaml_positions import (
     Place,
     Scalar,
     YamlFile,
-    plain,
 )
 
 Location = tuple[int | str, ...]
@@ -54,8 +53,6 @@ _PATTERNS = {
 }
 _LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 _FAULT: Literal["fault"] = "fault"
-
-M = TypeVar("M", bound=BaseModel)
 
 
 class Part(BaseModel):
@@ -129,32 +126,6 @@ def near(name: str, names: Collection[str]) -> str | None:
     return None if meant is None else f"did you mean {meant}?"
 
 
-def read_model(
-    file: YamlFile,
-    node: Entries,
-    model: type[M],
-    *,
-    place: Place | None = None,
-    context: Mapping[str, Any] | None = None,
-) -> M | None:
-    """A mapping of the file as a model; None where it has problems, which are added to the file.
-
-    ``place``: of the mapping, where a key is missing; its first key by default.
-    """
-    try:
-        return model.model_validate(plain(node), context=context)
-    except ValidationError as error:
-        note_errors(file, node, model, error, place=place)
-    return None
-
-
-def wrong_keys(error: ValidationError) -> frozenset[object]:
-    """The keys of a mapping in which its validation found something wrong."""
-    errors = error.errors(include_url=False, include_input=False)
-    places = ((*one["loc"], *one.get("ctx", {}).get("inner", ())) for one in errors)
-    return frozenset(place[0] for place in places if place)
-
-
 def note_errors(
     file: YamlFile,
     root: Entries,
@@ -170,11 +141,12 @@ def note_errors(
     values that did not come from the file.
     """
     errors = error.errors(include_url=False, include_input=False)
+    missing = [one["loc"] for one in errors if one["type"] == "missing"]
     # with an unknown key for a required one, only the unknown key is a problem
-    replaced = {
-        (*at[:-1], _instead(model, at)[0])
-        for at in (one["loc"] for one in errors if one["type"] == "extra_forbidden")
-    }
+    replaced = set[Location]()
+    for key in (one["loc"] for one in errors if one["type"] == "extra_forbidden"):
+        beside = [str(one[-1]) for one in missing if one[:-1] == key[:-1]]
+        replaced.add((*key[:-1], _instead(model, key)[0] or nearest(str(key[-1]), beside) or ""))
     for one in errors:
         location, kind, context = one["loc"], one["type"], one.get("ctx", {})
         name, value = str(location[-1]) if location else "", node_at(root, location)
@@ -182,8 +154,8 @@ def note_errors(
             message, path = _message(kind, one["msg"], context), f"environment {variable}"
             file.problems.append(Problem(path, None, None, "value", message))
         elif kind == "extra_forbidden":
-            key = place_of(root, location, to_key=True)
-            file.add(key, "unknown-key", f"unknown key {name}", _key_hint(model, location))
+            at = place_of(root, location, to_key=True)
+            file.add(at, "unknown-key", f"unknown key {name}", _key_hint(model, location))
         elif kind == "missing":
             if location not in replaced:
                 message, hint = _missing(model, location)

@@ -368,6 +368,11 @@ def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> int:
     elif message == "mapping values are not allowed here":
         message = "no key can stand here"
         help_text = "indent a key as those above it; put text with a colon in quotes"
+    elif message.startswith("expected ',' or"):
+        message, help_text = (
+            "a comma or the closing bracket is missing",
+            "put text with : in quotes",
+        )
     elif error.context and error.context != message:
         message = f"{message} {error.context}"
     file.add(place, "yaml", message, help_text)

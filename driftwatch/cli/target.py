@@ -140,7 +140,7 @@ def target_window(
         at = history.at
         first, _ = store.minutes_reach() or (last, last)
         if at is not None and not first < at < last + length:
-            raise UsageError(
+            raise NoVerdict(
                 f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then",
                 help_text=f"scrapes reach from {first:%Y-%m-%dT%H:%MZ} to {last:%Y-%m-%dT%H:%MZ}",
             )

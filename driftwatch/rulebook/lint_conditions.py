@@ -159,8 +159,7 @@ def clause_problems(clause: Clause) -> Iterator[Problem]:
     if not of_ranges and clause.condition.columns <= BY_NAME.keys():
         of_ranges = list(_whole_problems(clause))
     yield from of_ranges
-    if not of_ranges:
-        yield from _unit_problems(clause)
+    yield from _unit_problems(clause)
 
 
 def _range_problems(clause: Clause) -> Iterator[Problem]:
@@ -264,7 +263,7 @@ def _unit_problems(clause: Clause) -> Iterator[Problem]:
         if len(columns) != 1 or part.find(exp.Add, exp.Sub, exp.Mul, exp.Div) is not None:
             continue
         column = columns[0]
-        if column.usual is None:
+        if column.usual is None or _for_good(part) is not None:
             continue
         for literal in part.find_all(exp.Literal):
             if literal.is_string or float(literal.this) <= column.usual:

@@ -25,10 +25,11 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from driftwatch.model import Severity
-from driftwatch.rulebook.rules import FORMER, Override, Rule, pool_pattern, read_partly
+from driftwatch.rulebook.rules import FORMER, Override, Rule, pool_pattern
 from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
 from driftwatch.settings import Settings
 from driftwatch.yaml_models import Duration, fault, mappings_at, near, place_of
+from driftwatch.yaml_partly import read_partly
 from driftwatch.yaml_positions import Entries, YamlFile
 
 # for keys that are wrong or missing, so that the others can be checked

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import polars as pl
-from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
@@ -36,11 +36,9 @@ from driftwatch.yaml_models import (
     fault,
     mappings_at,
     note_duplicates,
-    note_errors,
-    read_model,
-    wrong_keys,
 )
-from driftwatch.yaml_positions import Entries, Items, Place, Scalar, YamlFile, plain
+from driftwatch.yaml_partly import read_model, read_partly
+from driftwatch.yaml_positions import Entries, Items, Scalar, YamlFile
 
 M = TypeVar("M", bound=RulePart)
 Instead = Mapping[str, tuple[str, str]]
@@ -290,30 +288,6 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
 
 # for a key that is wrong or missing, so that the others can be checked
 _STAND_INS: Mapping[str, object] = {"alert": "A", "when": "scrapes >= 0", "severity": "notice"}
-
-
-def read_partly(
-    file: YamlFile,
-    entries: Entries,
-    model: type[M],
-    stand_ins: Mapping[str, object],
-    place: Place | None = None,
-) -> tuple[M | None, Entries]:
-    """A mapping as a model, and the mapping without the keys that have problems.
-
-    ``stand_ins``: for required keys that are wrong or missing; problems are added to the file.
-    """
-    try:
-        return model.model_validate(plain(entries)), entries
-    except ValidationError as error:
-        note_errors(file, entries, model, error, place=place)
-        wrong = wrong_keys(error)
-    right = Entries(entries.place, {k: v for k, v in entries.entries.items() if k not in wrong})
-    try:
-        values: Any = plain(right)
-        return model.model_validate({**stand_ins, **values}), right
-    except ValidationError:
-        return None, right
 
 
 def with_ids(rules: Sequence[ReadRule], runbook: str | None = None) -> tuple[Rule, ...]:

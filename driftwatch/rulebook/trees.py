@@ -20,9 +20,9 @@ from pydantic import AfterValidator, Field, model_validator
 from driftwatch.condition import parse_condition
 from driftwatch.diagnose.tree import UNDETERMINED, Leaf, LeafKind, Node, Tree
 from driftwatch.knobs import KNOBS
-from driftwatch.rulebook.rules import read_partly
 from driftwatch.rulebook.values import Column, RulePart, When
-from driftwatch.yaml_models import fault, near, nearest, node_at, place_of, read_model
+from driftwatch.yaml_models import fault, near, nearest, node_at, place_of
+from driftwatch.yaml_partly import read_model, read_partly
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile, plain
 from driftwatch.yaml_positions import Node as YamlNode
 

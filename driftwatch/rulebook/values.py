@@ -33,6 +33,7 @@ _METRIC = re.compile(r"[a-zA-Z_]\w*:\w+")
 _SERIES = re.compile(r"_(bucket|sum|count)$")
 # of a target, which people look for among the columns
 _LABELS = frozenset({"pool", "model_name", "model", "namespace", "job", "instance"})
+_WORDS = frozenset(word for column in COLUMNS for word in column.words or ())  # text columns have
 _OF_A_POOL = (
     "another condition in some pools, in driftwatch.yaml: rules: {overrides: [{alert: …, "
     "pools: [chat-*], when: …}]}"
@@ -86,7 +87,9 @@ def _refusal(text: str, error: ConditionError) -> Found:
         message = f"{name} is a metric, not a column"
         return "unknown-column", message, columns_from(name), (error.line, offset + 1, len(name))
     help_text = _OF_A_POOL if error.message in _LABELS else error.help_text
-    if error.code == "unknown-column" and (columns := _columns_of(f"vllm:{error.message}")):
+    if error.message in _WORDS:
+        help_text = f"text stands in single quotes: '{error.message}'"
+    elif error.code == "unknown-column" and (columns := _columns_of(f"vllm:{error.message}")):
         help_text = f"write {columns}"  # vLLM's name without its prefix
     return error.code, error.message, help_text, span
 

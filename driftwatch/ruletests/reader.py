@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from glob import has_magic
 from pathlib import Path
+from typing import Any
 
 from driftwatch.errors import Problem, UsageError
 from driftwatch.installation import shipped
@@ -19,11 +20,13 @@ from driftwatch.rulebook.book import (
     resolved,
 )
 from driftwatch.ruletests.cases import RuleTest, RuleTestFile
+from driftwatch.ruletests.notation import MOST_MINUTES
 from driftwatch.ruletests.problems import note_wrong_names
 from driftwatch.ruletests.series import Evidence, Places, evidence_of
 from driftwatch.settings import Settings
-from driftwatch.yaml_models import note_duplicates, read_model
-from driftwatch.yaml_positions import Entries, YamlFile, read_yaml, yaml_files
+from driftwatch.yaml_models import note_duplicates
+from driftwatch.yaml_partly import read_right
+from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml, yaml_files
 
 FOLDER = "tests"
 
@@ -142,7 +145,10 @@ def _tests(
             message = "no test is here (tests: …)"
             file.problems.append(Problem(file.path, None, None, "empty", message))
         return
-    whole = read_model(file, root, RuleTestFile)
+    before = len(file.problems)
+    values: Any = plain(root)
+    whole = read_right(file, root, RuleTestFile, values, stand_ins={"name": "?"})
+    is_whole = len(file.problems) == before
     note_duplicates(file, root, "tests")
     if whole is None:
         return
@@ -154,11 +160,12 @@ def _tests(
         book = None if paths is None else book_of(paths, False)
     if book is None:
         return
-    before = len(file.problems)
     placed = []
     for index, test in enumerate(whole.tests):
         places = Places(file, root, ("tests", index))
         evidence = evidence_of(whole, test, Places(file, root), places)
+        if evidence is not None and not is_whole:  # a series that is wrong may be the longest
+            evidence = replace(evidence, minutes=MOST_MINUTES)
         note_wrong_names(test, book, evidence, places, path.parent)
         line = places.at("name").line
         lines = tuple(places.at("expect", number).line for number in range(len(test.expect)))

@@ -12,7 +12,6 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
@@ -21,7 +20,7 @@ from pydantic import (
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import ConfigError, Problem, StoreError
 from driftwatch.settings.pools import PoolSettings
-from driftwatch.settings.problems import checked_receivers, right_part, without_secrets
+from driftwatch.settings.problems import checked_receivers, without_secrets
 from driftwatch.settings.receivers import ReceiverSettings, takes
 from driftwatch.settings.service import (
     HeartbeatSettings,
@@ -35,7 +34,8 @@ from driftwatch.settings.service import (
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
 from driftwatch.yaml_gaps import without_follow_ups
-from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
+from driftwatch.yaml_models import Part, fault, note_duplicates
+from driftwatch.yaml_partly import read_right
 from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml
 
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}
@@ -158,11 +158,10 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
         for name, key in overrides.items():
             values[key] = environ[name]
             root.entries.pop(key, None)  # its own value is not looked at
-        try:
-            settings = Settings.model_validate(values, context=context)
-        except ValidationError as error:
-            note_errors(file, root, Settings, error, {k: n for n, k in overrides.items()})
-            settings = right_part(Settings, values, error, context)
+        of_environment = {k: n for n, k in overrides.items()}
+        settings = read_right(
+            file, root, Settings, values, context=context, environment=of_environment
+        )
     if settings is not None:
         settings._file = file
     if settings is None or file.problems:

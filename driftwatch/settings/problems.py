@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from driftwatch.errors import Problem
 from driftwatch.settings.values import LOOKS_SECRET
 from driftwatch.yaml_models import Location, near, node_at
-from driftwatch.yaml_positions import MAX_DEPTH, Entries, Items, Node, Scalar, YamlFile
+from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
 NO_SECRET = ("ca_file", "recording", "startup_log")
 M = TypeVar("M", bound=BaseModel)
@@ -79,43 +78,6 @@ def without_secrets(problem: Problem) -> Problem:
         marked = "<secret>"
     tail = (": …" if after.startswith(":") else " …") if after.strip(" :,]}") else ""
     return replace(problem, source_line=before + marked + tail, length=len(marked))
-
-
-def right_part(
-    model: type[M], values: Any, error: ValidationError, context: Mapping[str, Any] | None = None
-) -> M | None:
-    """A mapping without the keys that are wrong, so that the others can be checked.
-
-    Positions in lists stay: an item that is no use takes its list along. None where nothing is
-    left that the model takes.
-    """
-    values = deepcopy(values)
-    for _ in range(MAX_DEPTH):
-        errors = error.errors(include_url=False, include_input=False)
-        places = [(*one["loc"], *one.get("ctx", {}).get("inner", ())) for one in errors]
-        if not sum(_without(values, place) for place in places):
-            return None
-        try:
-            return model.model_validate(values, context=context)
-        except ValidationError as again:
-            error = again
-    return None
-
-
-def _without(values: Any, location: Location) -> bool:
-    """Take away the last key of a location that there is; False where there is none."""
-    holder, last = None, ""
-    for part in location:
-        if isinstance(part, str) and part.startswith("("):
-            continue
-        if isinstance(values, dict) and part in values:
-            holder, last = values, str(part)
-        elif not (isinstance(values, list) and isinstance(part, int) and part < len(values)):
-            break
-        values = values[part]
-    if holder is not None:
-        del holder[last]
-    return holder is not None
 
 
 def named_files(part: BaseModel, at: Location = ()) -> Iterator[tuple[Location, Path]]:

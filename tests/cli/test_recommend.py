@@ -61,8 +61,7 @@ def test_too_little_traffic_is_no_verdict_and_says_what_helps(run: Run) -> None:
 @pytest.mark.parametrize("verb", ["recommend", "explain"])
 def test_a_time_without_data_is_refused_with_what_there_is(run: Run, verb: str, at: str) -> None:
     code, out, err = run(verb, "--recording", RECORDED, "--at", at)
-    assert (code, out) == (2, "")
-    assert f"error: --at {at}: nothing was scraped then\n" in err
+    assert (code, out) == (4, f"NO VERDICT: --at {at}: nothing was scraped then\n")
     assert "help: scrapes reach from " in err and "to 2026-11-21T08:48Z\n" in err
 
 

@@ -98,7 +98,6 @@ def test_all_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert found == [
         (1, 1, "unknown-key"),
         (2, 11, "duration"),
-        (3, 10, "missing-key"),
         (3, 10, "unknown-key"),
         (3, 31, "value"),
         (4, 9, "value"),
