@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
@@ -10,19 +10,21 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY
 from driftwatch.model import TargetKey
-from driftwatch.numbers import clean, duration, percent, plural
+from driftwatch.numbers import clean, percent, plural
 from driftwatch.report.cells import CELL, MINUTE_SECONDS, REASONS
 from driftwatch.report.lengths import STEMS
 from driftwatch.report.material import Material
 from driftwatch.report.report import Blind, Unjudged
+from driftwatch.report.week import stretch_text
 
-_MOST_NAMED = 3  # servers; more are counted
+_MOST_NAMED = 3  # servers or stretches; more are counted
 _MOST_ALERTS = 6
 # a doubling of lengths is what the reports promise to show
 _DOUBLED = 2.0
 # a slow engine without a verdict for less than that is found after it
 _LONG = timedelta(hours=1)
 _IDLE = "idle"
+UNSEEN = (_NO_DATA, _UNWATCHED) = ("no data", "nobody watched")
 
 
 def blind(material: Material) -> Blind:
@@ -35,6 +37,7 @@ def blind(material: Material) -> Blind:
     ends = cells["end"].unique().sort().to_list()
     gaps = [(a, b - CELL) for a, b in pairwise(ends) if b - a > CELL]
     servers = cells.group_by(KEY).agg(
+        pl.col("pool").last(),
         first=pl.col("end").min(),
         last=pl.col("end").max(),
         unseen=pl.any_horizontal(
@@ -42,78 +45,93 @@ def blind(material: Material) -> Blind:
             for stem in STEMS
         ),
     )
-    unwatched = sum(
-        servers.filter((pl.col("first") <= a) & (pl.col("last") > b)).height
-        * (b - a).total_seconds()
+    unwatched = [
+        Unjudged(pool=pool, servers=names, start=a, end=b, reason=_UNWATCHED)
         for a, b in gaps
-    )
-    seconds["no data"] += unwatched
-    whole = float(cells["seconds"].sum()) + unwatched
+        for pool, names in _by_pool(servers.filter(pl.col("first") <= a, pl.col("last") > b))
+    ]
+    lost = sum(len(one.servers) * (one.end - one.start).total_seconds() for one in unwatched)
+    seconds[_NO_DATA] += lost
+    whole = float(cells["seconds"].sum()) + lost
     unseen = servers.filter("unseen").select(KEY).sort(KEY)
+    # an idle engine serves nobody, so that nothing of it is missed
+    judgeable = [name for name in REASONS if name not in (_IDLE, _NO_DATA)]
+    stretches = [
+        *unwatched,
+        *_stretches(cells, [_NO_DATA], CELL),
+        *_stretches(cells, judgeable, _LONG),
+    ]
     return Blind(
         server_minutes=whole / MINUTE_SECONDS,
         not_judged_ratio=sum(seconds.values()) / whole if whole else None,
         by_reason={r: s / whole for r, s in seconds.items() if s and whole},
-        longest_gap_hours=max((b - a for a, b in gaps), default=timedelta(0)) / timedelta(hours=1),
-        unjudged=_unjudged(cells),
+        unjudged=tuple(sorted(stretches, key=lambda one: one.start - one.end)),
         could_not_fire=tuple(material.could_not_fire),
         doubled_lengths_unseen=tuple(TargetKey(*key).text for key in unseen.iter_rows()),
     )
 
 
-def _unjudged(cells: pl.DataFrame) -> tuple[Unjudged, ...]:
-    """Servers with their longest stretch under load without a verdict on speed, longest first.
+def _by_pool(servers: pl.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
+    """Pool → its servers."""
+    pools = servers.sort("pool", *KEY).partition_by("pool", as_dict=True, maintain_order=True)
+    return [(str(pool), _names(rows)) for (pool,), rows in pools.items()]
 
-    An idle engine serves nobody, so that nothing of it is missed.
-    """
-    reasons = [name for name in REASONS if name != _IDLE]
-    is_blind = pl.sum_horizontal(reasons) * 2 > pl.col("seconds")
-    is_next = is_blind.shift(1).over(KEY) & (pl.col("end").diff().over(KEY) == CELL)
-    runs = (
-        cells.sort(*KEY, "end")
-        .with_columns(run=(~is_next.fill_null(value=False)).cum_sum(), is_blind=is_blind)
-        .filter("is_blind")
-        .group_by(*KEY, "run", maintain_order=True)
-        .agg(pl.len(), pl.col(reasons).sum())
-        .sort("len", descending=True, maintain_order=True)
-        .unique(KEY, keep="first", maintain_order=True)
-        .filter(pl.col("len") * CELL.total_seconds() >= _LONG.total_seconds())
-    )
-    return tuple(
-        Unjudged(
-            server=TargetKey(row["instance"], row["engine"]).text,
-            hours=row["len"] * CELL / timedelta(hours=1),
-            reason=max(reasons, key=lambda name: row[name]),
-        )
-        for row in runs.iter_rows(named=True)
-    )
+
+def _names(rows: pl.DataFrame) -> tuple[str, ...]:
+    return tuple(TargetKey(*key).text for key in rows.select(KEY).unique().sort(KEY).iter_rows())
+
+
+def _stretches(cells: pl.DataFrame, reasons: Sequence[str], least: timedelta) -> Iterator[Unjudged]:
+    """Stretches of a pool in which any of its servers was not judged for one of these reasons."""
+    rows = cells.filter(pl.sum_horizontal(reasons) * 2 > pl.col("seconds")).sort("pool", "end")
+    begins = (pl.col("end").diff().over("pool") > CELL).fill_null(value=True)
+    numbered = rows.with_columns(run=begins.cum_sum())
+    for run in numbered.partition_by("run", maintain_order=True):
+        start, end = run["end"][0] - CELL, run["end"][-1]
+        if end - start >= least:
+            reason = max(reasons, key=lambda name: run[name].sum())
+            pool = run["pool"][0]
+            yield Unjudged(pool=pool, servers=_names(run), start=start, end=end, reason=reason)
 
 
 def blind_texts(blind: Blind, servers: int) -> list[str]:
-    """What could have been missed, on which of the servers; a short line where that is nothing."""
+    """What could have been missed, when and on which servers; a short line where that is nothing.
+
+    ``servers``: how many there are.
+    """
     if blind.not_judged_ratio is None:
         return ["no minute of the week is stored"]
     texts = []
-    if blind.unjudged:
-        longest = blind.unjudged[0]
-        for_long = f"up to {duration(longest.hours * 3600)} at a stretch ({longest.reason})"
-        where = _servers([one.server for one in blind.unjudged], servers)
-        texts.append(f"a slower engine would go unnoticed on {where}: {for_long}")
+    for is_unseen, what in (
+        (True, "nothing would have been noticed on"),
+        (False, "a slower engine would have gone unnoticed on"),
+    ):
+        mine = [o for o in blind.unjudged if (o.reason in UNSEEN) == is_unseen]
+        named = [f"{where_text(one)} ({one.reason})" for one in mine[:_MOST_NAMED]]
+        more = len(mine) - len(named)
+        named += [f"{plural(more, 'shorter one')}: --html"] if more else []
+        texts += [f"{what} {'; '.join(named)}"] if named else []
     if silent := blind.could_not_fire:
         more = len(silent) - _MOST_ALERTS
-        named = ", ".join(clean(name) for name in silent[:_MOST_ALERTS])
-        named += f" and {more} more" if more > 0 else ""
-        texts.append(f"could not fire for want of data: {named}")
+        names = ", ".join(clean(name) for name in silent[:_MOST_ALERTS])
+        names += f" and {more} more" if more > 0 else ""
+        texts.append(f"could not fire for want of data: {names}")
     if unseen := blind.doubled_lengths_unseen:
-        texts.append(f"lengths ×2 would go unnoticed on {_servers(unseen, servers)}")
+        all_of = f"all {servers} servers" if 1 < len(unseen) == servers else _servers(unseen)
+        texts.append(f"lengths ×2 would go unnoticed on {all_of}")
     judged = f"speed judged in {percent(1 - blind.not_judged_ratio)} of server-minutes"
     return texts or [judged]
 
 
-def _servers(names: Sequence[str], servers: int) -> str:
-    """``b:8000, c:8000``, ``12 servers``, ``all 3 servers``."""
-    if 1 < len(names) == servers:
-        return f"all {servers} servers"
+def where_text(one: Unjudged) -> str:
+    """``b:8000, c:8000 Wed 18:00–20:00``, ``12 servers of chat-8b Tue 13:00 – Wed 07:00``."""
+    pool = f" of {clean(one.pool)}" if len(one.servers) > _MOST_NAMED else ""
+    when = stretch_text(one.start, one.end).removesuffix(" UTC")
+    return f"{_servers(one.servers)}{pool} {when}"
+
+
+def _servers(names: Sequence[str]) -> str:
+    """``b:8000, c:8000``, ``12 servers``."""
     named = len(names) <= _MOST_NAMED
     return clean(", ".join(names)) if named else plural(len(names), "server")
 

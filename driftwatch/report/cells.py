@@ -44,6 +44,7 @@ _MISSED = ("missed_low", "missed_high")
 _GAUGES = ("running_requests",)
 _LAST = (
     "max_num_seqs", "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
+    "running_requests_max_of_process",  # the most of any scrape since the engine started
 )  # fmt: skip
 _FLAGS = ("max_num_seqs_inferred", "restarted")
 # seconds in which the engine was slower at equal load or stuck, and Σ (1 - speed) · seconds of them
@@ -64,7 +65,6 @@ CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "lost_gpu_seconds": pl.Float64,  # lost_seconds · GPUs; NULL where nobody counted the GPUs
     **dict.fromkeys(_FLAGS, pl.Boolean),
 }
-# EngineStuck: requests present, no token for two minutes
 
 
 def no_cells() -> pl.DataFrame:

@@ -16,15 +16,18 @@ from driftwatch.model import Slo
 from driftwatch.notify.rollout import ASKED, Rollout, median_effects, outcome_of, rollouts
 from driftwatch.notify.verification_line import effect_text, minutes_text
 from driftwatch.numbers import clean, cut, plural
+from driftwatch.report.cells import CELL
+from driftwatch.report.incidents import moves_text
 from driftwatch.report.material import AdviceGiven, Material
 from driftwatch.report.report import ForecastError, Record
+from driftwatch.report.result import last_restarts, starts_text
 from driftwatch.report.week import day_time
 from driftwatch.verify.changes import advised_by, number_of
 from driftwatch.verify.figures import IN_TARGET
 from driftwatch.verify.verification import Verification
 
 TRACK = timedelta(weeks=8)
-_NO_CHANGE = "without a known change"
+UNKNOWN = (_UNCONFIRMED, _NOT_MADE, _NOT_SEEN) = ("not confirmed", "not made", "no change seen")
 
 
 def changed_text(rollout: Rollout) -> str:
@@ -41,7 +44,8 @@ def changed_text(rollout: Rollout) -> str:
         known = dict.fromkeys(cut(value, 24) for value, *_ in parts)
         how = next((f" ({rest}" for *_, rest in parts if rest), "")
         texts.append(f"{clean(name)} {' or '.join(known)}{how}")
-    return ", ".join(texts)
+    people = dict.fromkeys(clean(one.confirmed_by) for one in rollout if one.confirmed_by)
+    return ", ".join(texts) + (f" (says {', '.join(people)})" if people else "")
 
 
 def done_text(material: Material, changed: Rollout) -> str:
@@ -107,16 +111,19 @@ def record(material: Material) -> Record:
     since = until - TRACK
     known = material.known_since or material.since
     advised: dict[str, list[Verification]] = {}
+    newest: dict[str, AdviceGiven] = {}
     for given in material.advice:
         if given.moves and since <= given.at:
             advised.setdefault(given.incident_id or given.pool, [])
+            newest[given.incident_id or given.pool] = given
     begun = [one for one in material.verifications if one.opened_at < until]
     for one in begun:
         if one.forecast is not None:
             advised.setdefault(one.incident_id or one.pool, []).append(one)
+    unknown = {id_: _unknown(material, newest[id_]) for id_, v in advised.items() if not v}
     outcomes = Counter(
-        _outcome(material, rollouts(several)[-1]) if several else _NO_CHANGE
-        for several in advised.values()
+        _outcome(material, rollouts(several)[-1]) if several else unknown[id_][0]
+        for id_, several in advised.items()
     )
     closed = [one for one in begun if one.closed_at is not None]
     return Record(
@@ -124,11 +131,25 @@ def record(material: Material) -> Record:
         is_whole=known <= since,
         advised=len(advised),
         outcomes=dict(outcomes.most_common()),
+        unknown=tuple(text for _, text in unknown.values()),
         forecast_errors={
             name: ForecastError(median=median(errors), n=len(errors))
             for name, errors in sorted(_forecast_errors(rollouts(closed)).items())
         },
     )
+
+
+def _unknown(material: Material, given: AdviceGiven) -> tuple[str, str]:
+    """What came of an advice that no known change followed, and that with whose it was."""
+    advised = f"{clean(given.pool)} {moves_text(given.moves)} (advised {day_time(given.at)})"
+    if given.at < material.since:
+        return _NOT_SEEN, f"{advised} {_NOT_SEEN}"
+    again = last_restarts(material, given.pool, given.at, material.until)
+    answered = material.confirmed.get((given.pool, given.moves[0].knob), given.at)
+    if again.is_empty() or answered >= again["end"][0] - CELL:
+        why = "a person says so" if answered > given.at else "no server restarted since"
+        return _NOT_MADE, f"{advised} {_NOT_MADE}: {why}"
+    return _UNCONFIRMED, f"{advised} {_UNCONFIRMED}: what did {starts_text(again)} change?"
 
 
 def _forecast_errors(changes: Iterable[Rollout]) -> dict[str, list[float]]:

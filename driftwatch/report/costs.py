@@ -111,7 +111,8 @@ def missed(material: Material, cells: pl.DataFrame) -> Range:
         return Range(reason="no latency target (slo in driftwatch.yaml, -c)")
     low, high = (total(with_target, f"missed_{end}") for end in ("low", "high"))
     if low is None or high is None:
-        return Range(reason="no histogram of it")
+        is_scraped = float(with_target["duration_seconds"].sum()) > 0
+        return Range(reason="no histogram of it" if is_scraped else "not scraped then")
     lost = unanswered(with_target)
     return Range(low=low + (lost.low or 0.0), high=high + (lost.high or 0.0))
 

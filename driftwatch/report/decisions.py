@@ -19,10 +19,9 @@ from driftwatch.notify.rollout import (
     outcome_text,
     rollouts,
 )
-from driftwatch.numbers import clean, count, cut, duration, knob, plural
+from driftwatch.numbers import clean, cut, duration, knob
 from driftwatch.report.cells import CELL
 from driftwatch.report.changes import share_of
-from driftwatch.report.costs import of_pool
 from driftwatch.report.incidents import (
     RETUNE,
     action_of,
@@ -37,6 +36,7 @@ from driftwatch.report.incidents import (
 )
 from driftwatch.report.material import AdviceGiven, Material
 from driftwatch.report.report import Decision, DecisionKind, Moved
+from driftwatch.report.result import IN_TARGET_AGAIN, last_restarts, starts_text
 from driftwatch.report.week import day_time, minute
 from driftwatch.verify.changes import advised_by, number_of
 from driftwatch.verify.verification import Verification
@@ -104,7 +104,7 @@ def _advice(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
             and row.start <= v.change.at < material.until
             and advised_by(v.change, advised_moves(one))
         ]
-        if row.end is None or made or row.result.startswith("worked"):
+        if row.end is None or made or row.result.startswith(("worked", IN_TARGET_AGAIN)):
             continue
         when = "before it happens again"
         if row.drift is not None and row.drift.end <= row.end:
@@ -183,53 +183,63 @@ def _bare(value: str) -> str:
 
 
 def _settings(material: Material) -> Iterator[Decision]:
-    """Settings that were advised, and what runs is not what driftwatch.yaml says, or nobody knows;
-    one ask of a kind a pool. A value that steps show is a bound: whoever restarted knows it.
+    """Settings that a restart may have changed and nobody confirmed, and those that contradict
+    driftwatch.yaml; one ask a pool and setting. A value that steps show is a lower bound.
     """
-    by_pool: dict[str, list[AdviceGiven]] = {}
-    newest = {given.incident_id or given.pool: given for given in material.advice}
-    beyond = [*_beyond(material)]
-    refuted = {one.subject for one in beyond}  # no question: what runs is not what the file says
-    for given in material.advice:
-        if given.moves and given.at >= material.since:
-            by_pool.setdefault(given.pool, []).append(given)
-    for pool, every in by_pool.items():
-        last, asked, wrong, when = every[-1], [], [], ""
-        for name in sorted({given.moves[0].knob for given in every}):
-            if name == _SEQS and clean(pool) in refuted:
-                continue
-            of_name = [v for v in _changes(material, pool) if name in v.change.what]
+    newest = {given.incident_id or given.pool: given for given in material.advice}.values()
+    advised = {
+        (one.pool, one.moves[0].knob): one
+        for one in material.advice
+        if one.moves and one.at >= material.since
+    }
+    beyond = _beyond(material)
+    for pool, name in sorted({*advised, *((pool, _SEQS) for pool in beyond)}):
+        given = advised.get((pool, name))
+        of_name = [one for one in _changes(material, pool) if name in one.change.what]
+        if name == _SEQS and pool in beyond:
+            fact, at = beyond[pool]
+            yield _asked(material, pool, name, [fact], (material.since, at + _SAME_ROLLOUT), given)
+        elif of_name:
             was, now = _known(of_name, name)
-            if of_name and was is None:  # the engine reports it
-                continue
-            if of_name:
+            if was is not None:  # else a source or a person says what runs
+                fact = f"it says {was}, and the steps take at least {now}"
                 since = of_name[-1].change.at + _SAME_ROLLOUT
-                question = f"is {name} still {now}, or back to {was}?"
-            elif last.moves[0].knob == name and last in newest.values():
-                since, question = last.at, _still(last)
-            else:  # a later advice replaced it
-                continue
-            if again := _restarts(material, pool, since):
-                when = again
-                asked.append((name, question))
-            elif of_name:
-                wrong.append(_correct(name, was, f"the servers run at least {now}"))
-            elif not _has_incident(material, last):
-                text = f"{moves_text(last.moves)} was advised {day_time(last.at)}; no server "
-                text += "restarted since"
-                yield Decision(kind="advice", subject=clean(pool), what=text, since=last.at)
-        if asked:
-            names = ", ".join(f"serving.{name}" for name, _ in asked)
-            text = (
-                f"{when}: {' '.join(question for _, question in asked)} Write the answer into "
-                f"driftwatch.yaml ({names} of pool {clean(pool)}), or name the start-up log there: "
-                "serving.startup_log"
-            )
-            yield Decision(kind="question", subject=clean(pool), what=text, since=last.at)
-        if wrong:
-            what = "; ".join(wrong)
-            yield Decision(kind="setting", subject=clean(pool), what=what, since=last.at)
-    yield from beyond
+                yield _asked(material, pool, name, [fact], (since, material.until), given)
+        elif given is not None and given in newest:  # no later advice replaced it
+            since = max(given.at, material.confirmed.get((pool, name), given.at))
+            if len(last_restarts(material, pool, since, material.until)):
+                yield _asked(material, pool, name, [], (since, material.until), given)
+            elif since == given.at and not _has_incident(material, given):
+                what = f"{moves_text(given.moves)} was advised {day_time(given.at)}; no server "
+                what += "restarted since"
+                yield Decision(kind="advice", subject=clean(pool), what=what, since=given.at)
+
+
+def _asked(
+    material: Material,
+    pool: str,
+    name: str,
+    facts: list[str],
+    span: tuple[datetime, datetime],
+    given: AdviceGiven | None,
+) -> Decision:
+    """What a setting is since the restarts in a span; to correct the file where there is none."""
+    if given is not None:
+        before, to = given.moves[0].from_value, knob(given.moves[0].to_value)
+        facts += [] if facts or before is None else [f"it was {knob(before)}"]
+        facts += [f"{to} was advised {day_time(given.at)}"]
+    again, known, subject = last_restarts(material, pool, *span), "; ".join(facts), clean(pool)
+    since = span[0] if given is None else given.at
+    if again.is_empty():
+        what = f"correct serving.{name} in driftwatch.yaml (the start-up log has it): {known}"
+        return Decision(kind="setting", subject=subject, what=what, since=since)
+    known = known.replace("it says", "driftwatch.yaml says")
+    record = f"driftwatch verify {subject} --setting {name}=N --at {minute(again['end'][0] - CELL)}"
+    what = (
+        f"what is {name} since {starts_text(again)}? Nobody confirmed it; {known}. Record it: "
+        f"{record}, and correct driftwatch.yaml"
+    )
+    return Decision(kind="question", subject=subject, what=what, since=since)
 
 
 def _changes(material: Material, pool: str) -> list[Verification]:
@@ -247,14 +257,6 @@ def _known(changes: Sequence[Verification], name: str) -> tuple[str | None, str 
     return _bare(values[-1][0]), max((_bare(now) for _, now in values), key=float)
 
 
-def _still(given: AdviceGiven) -> str:
-    first = given.moves[0]
-    advised = f"{knob(first.to_value)} was advised {day_time(given.at)}."
-    if first.from_value is None:
-        return f"what is {first.knob} now? {advised}"
-    return f"is {first.knob} still {knob(first.from_value)}? {advised}"
-
-
 def _has_incident(material: Material, given: AdviceGiven) -> bool:
     """Whether an incident of the week asks for what was advised, or its last advice decides."""
     return any(
@@ -265,47 +267,22 @@ def _has_incident(material: Material, given: AdviceGiven) -> bool:
     )
 
 
-def _restarts(material: Material, pool: str, at: datetime) -> str:
-    """``3 restarts Sat 20:00``: the last ones after a time; empty where no server restarted.
-
-    A setting changes with a restart only, and no metric shows it: whoever restarted the servers
-    may have changed it.
-    """
-    cells = of_pool(material, pool).filter(pl.col("restarted").fill_null(False))
-    starts = sorted(end - CELL for end in cells["end"] if end > at)
-    if not starts:
-        return ""
-    last = [one for one in starts if one > starts[-1] - timedelta(hours=1)]
-    return f"{plural(len(last), 'restart')} {day_time(last[0])}"
-
-
-def _correct(name: str, was: str | None, truth: str) -> str:
-    return f"correct serving.{name} in driftwatch.yaml: it says {was}, and {truth}"
-
-
-def _beyond(material: Material) -> Iterator[Decision]:
-    """More requests ran than max_num_seqs allows: the configured value is not the engine's."""
-    beyond = material.cells.filter(
-        (pl.col("running_requests") > pl.col("max_num_seqs") + 0.5)  # a mean of whole numbers
-        & ~pl.col("max_num_seqs_inferred").fill_null(False)
+def _beyond(material: Material) -> dict[str, tuple[str, datetime]]:
+    """Pool → by how much more ran at once than its max_num_seqs allows, and when that was found."""
+    most, configured = pl.col("running_requests_max_of_process"), pl.col("max_num_seqs")
+    inferred = pl.col("max_num_seqs_inferred").fill_null(value=False)
+    by_server = (
+        material.cells.filter((most > configured) & ~inferred)
+        .group_by("pool", "instance", "engine")
+        .agg(pl.len(), pl.col("end").min(), most.max(), configured.last())
+        .filter(pl.col("len") >= _PROOF_CELLS)
+        .sort(most, "end")
     )
-    by_server = beyond.group_by("pool", "instance", "engine").agg(
-        pl.len(),
-        pl.col("end").min(),
-        pl.col("running_requests").max(),
-        pl.col("max_num_seqs").last(),
-    )
-    proven = by_server.filter(pl.col("len") >= _PROOF_CELLS).sort("running_requests", "end")
-    for row in proven.unique("pool", keep="last").sort("pool").iter_rows(named=True):
-        configured, mean = knob(row["max_num_seqs"]), count(row["running_requests"])
-        after = _restarts(material, row["pool"], material.since)
-        truth = (
-            f"{f'after {after} ' if after else ''}more ran: a mean of {mean} over 10 min on "
-            f"{clean(row['instance'])}; the start-up log has the value"
+    return {
+        row["pool"]: (
+            f"it says {knob(row['max_num_seqs'])}, and "
+            f"{knob(row[most.meta.output_name()])} ran at once on {clean(row['instance'])}",
+            row["end"],
         )
-        yield Decision(
-            kind="setting",
-            subject=clean(row["pool"]),
-            what=_correct(_SEQS, configured, truth),
-            since=row["end"],
-        )
+        for row in by_server.iter_rows(named=True)
+    }

@@ -158,12 +158,6 @@ def _finding(pool: PoolWeek, own: Sequence[Moved]) -> str:
 
 def _days(report: Report, pool: PoolWeek, hours: Hours) -> Iterator[tuple[str, ...]]:
     """Day, requests, missed, share of them: counts, which add up."""
-    yield from _each_day(report, pool, hours)
-    if any(row.pool == pool.pool for row in report.moved):
-        yield "outside incidents", "", words.missed_text(pool.missed_outside).split(" req")[0], ""
-
-
-def _each_day(report: Report, pool: PoolWeek, hours: Hours) -> Iterator[tuple[str, ...]]:
     for first in range(0, len(hours.requests), _DAY):
         requests, low, high = (
             sum(value for value in values[first : first + _DAY] if value is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -21,6 +22,7 @@ _LIMITS: Mapping[str, str] = {
     "deferred": "requests held back",
 }
 _TODO_LIMIT = 120
+_SO_LONG = re.compile(r" for \d+ (?:s|min|h)\b")
 RETUNE = "retune"  # family of the ticket about lengths that stay
 _QUIET = timedelta(hours=1)  # its condition is looked at within less
 
@@ -113,7 +115,8 @@ def advised_text(incident: Incident) -> str:
         return choices[0][0].split(" (")[0]
     advice = None if incident.page is None else incident.page.advice
     is_leaf = advice is not None and advice.reason.code == "leaf"
-    return action_of(incident) if is_leaf else ""
+    asks = incident.page is not None and incident.page.leaf != "healthy"
+    return action_of(incident) if is_leaf and asks else ""
 
 
 def action_of(incident: Incident) -> str:
@@ -150,7 +153,8 @@ def problem(family: str, incidents: Sequence[Incident]) -> str:
         return next((text for text in full if text), "requests wait")
     # as the first page said it: a person has read that number
     texts = [page.first_problem or next(iter(page.phrases.problem[-1:]), "") for page in pages]
-    return clean(next(filter(None, texts), incidents[0].alert)).split(", ")[0]
+    text = clean(next(filter(None, texts), incidents[0].alert)).split(", ")[0]
+    return _SO_LONG.sub("", text)  # the row says for how long
 
 
 def reported(one: Incident, material: Material) -> ReportedIncident:

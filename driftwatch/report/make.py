@@ -15,6 +15,7 @@ from driftwatch.report.decisions import decisions
 from driftwatch.report.incidents import fired_in
 from driftwatch.report.material import Material
 from driftwatch.report.moved import causes_of, moved_rows
+from driftwatch.report.outside import outside, outside_row
 from driftwatch.report.pools import pool_rows
 from driftwatch.report.report import Links, Pages, Report, Span
 from driftwatch.report.words import message_lines, summary
@@ -53,10 +54,11 @@ def report_of(material: Material) -> Report:
         servers=material.cells.select("instance", "engine").n_unique(),
         for_you=decisions(material, moved),
         moved=moved,
+        outside=outside_row(material, outside(material, [one.cells for one in causes])),
         pages=pages(material),
         advice=record(material),
         blind=blind(material),
-        pools=pool_rows(material, causes),
+        pools=pool_rows(material),
     )
     report = Report.model_validate(_rounded(report.model_dump()))
     lines = tuple({"label": label, "text": text} for label, text in message_lines(report))

@@ -55,6 +55,8 @@ class Material:
     verifications: Sequence[Verification] = ()  # open in some of the eight weeks before ``until``
     advice: Sequence[AdviceGiven] = ()  # of the same eight weeks, in order of time
     usual: Mapping[str, Usual] = field(default_factory=dict)  # pool → what it was tuned for
+    # (pool, knob) → the newest restart after which somebody confirmed what runs
+    confirmed: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     marks: Mapping[str, Marked] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one
     external_url: str | None = None  # of the web

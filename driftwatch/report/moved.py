@@ -44,8 +44,15 @@ from driftwatch.report.incidents import (
 )
 from driftwatch.report.lengths import drift_of
 from driftwatch.report.material import Material
+from driftwatch.report.outside import outside
 from driftwatch.report.report import Moved, Range, Stretch
-from driftwatch.report.result import over_text, restarts_of, restarts_text, result_of
+from driftwatch.report.result import (
+    UNKNOWN_CHANGE,
+    over_text,
+    restarts_of,
+    restarts_text,
+    result_of,
+)
 from driftwatch.verify.verification import Verification
 
 # an engine that is slow or hangs costs GPU time; anything else costs requests
@@ -99,15 +106,9 @@ def causes_of(material: Material) -> list[Cause]:
 
 def moved_rows(material: Material, causes: Sequence[Cause]) -> tuple[Moved, ...]:
     """A row a cause, the costliest first."""
-    usual = outside(material, causes)
+    usual = outside(material, [one.cells for one in causes])
     rows = [_row(material, one, usual.filter(pl.col("pool") == one.pool)) for one in causes]
     return tuple(sorted(rows, key=lambda row: (-_weight(row), row.start, row.subject)))
-
-
-def outside(material: Material, causes: Sequence[Cause]) -> pl.DataFrame:
-    """The cells that no page and no ticket covers."""
-    covered = pl.concat([material.cells.clear(), *(one.cells for one in causes)])
-    return material.cells.join(covered, on=_CELL_KEY, how="anti")
 
 
 def _weight(row: Moved) -> float:
@@ -127,16 +128,16 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
     subjects = {subject_of(one) for one in episodes}
     meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
     drift = None if cause.drift is None else cause.drift[1]
-    if changed:
-        rollout = rollouts(changed)[-1]
-        done = done_text(material, changed)
+    again = restarts_of(material, episodes, end, drift)
+    done = done_text(material, changed) if changed else _done(family, episodes, again, cells)
+    rollout = rollouts(changed)[-1] if changed else []
+    if rollout and (again.is_empty() or any(one.effects for one in rollout)):
         result, compared = outcome_text(rollout, share_of(material, pool)), compared_text(rollout)
-        if over := over_text(material, cause.drift):
-            result = f"{result}; {over}"
-    else:
-        again = restarts_of(material, episodes, end, drift)
-        done = _done(family, episodes, again, cells)
+        result = "; ".join(filter(None, (result, over_text(material, cause.drift))))
+    else:  # no minutes were compared, or nothing is known to have changed
         result, compared = result_of(material, family, episodes, again, first, cause.drift)
+        if rollout:
+            result = result.replace(UNKNOWN_CHANGE, "")
     is_elsewhere = cells.is_empty() and not cause.touched.is_empty()
     return Moved(
         subject=subjects.pop() if len(subjects) == 1 else clean(pool),
@@ -165,10 +166,10 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
 
 def _over(one: Incident, material: Material, drift: tuple[str, Stretch] | None) -> datetime | None:
     """When the trouble of an incident was over; of a ticket to re-tune, which looks at whole days,
-    the lengths say it, and of a hang its last minute without a token.
+    the lengths say it, and of an engine that was slow or hung its last such minute.
     """
     over = over_at(one, material)
-    if over is not None and family_of(one) == "stuck":
+    if over is not None and family_of(one) in BY_SPEED:
         return min(over, max(one.last_true_at, one.started_at))
     if over is None or drift is None or family_of(one) != RETUNE:
         return over
@@ -240,7 +241,7 @@ def _done(
 ) -> str:
     """Without a known change: restarts, how it ended, or who acknowledged; and what was advised."""
     if not again.is_empty():
-        done = f"{restarts_text(again)}; what changed is unknown"
+        done = restarts_text(again)
     elif (reason := ended_because(episodes)) is not None:
         return reason
     else:

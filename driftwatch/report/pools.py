@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -16,8 +15,7 @@ from driftwatch.report.costs import missed, of_pool, total
 from driftwatch.report.incidents import of_week
 from driftwatch.report.lengths import HOUR, STEMS, hour_of, hourly, pool_lengths
 from driftwatch.report.material import Material
-from driftwatch.report.moved import Cause, outside
-from driftwatch.report.report import Event, Hours, Lengths, PoolWeek, Range
+from driftwatch.report.report import Event, Hours, Lengths, PoolWeek
 
 # so many pools are drawn: those with pages and tickets, then the busiest
 MOST_DRAWN = 4
@@ -27,7 +25,7 @@ _MOST_EVENTS = 40
 _NAMED = 2  # servers of an event; more are counted
 
 
-def pool_rows(material: Material, causes: Sequence[Cause]) -> tuple[PoolWeek, ...]:
+def pool_rows(material: Material) -> tuple[PoolWeek, ...]:
     """A row a pool, those with most pages and tickets first, then the busiest."""
     incidents = Counter(one.pool for one in of_week(material) if one.severity != "notice")
     busy = material.cells.group_by("pool").agg(pl.col("generation_tokens_total").sum())
@@ -35,26 +33,22 @@ def pool_rows(material: Material, causes: Sequence[Cause]) -> tuple[PoolWeek, ..
         busy.drop_nulls("pool").iter_rows(),
         key=lambda row: (-incidents[row[0]], -(row[1] or 0), row[0]),
     )
-    apart = outside(material, causes)
     return tuple(
-        _pool(material, name, apart.filter(pl.col("pool") == name), is_drawn=number < MOST_DRAWN)
+        _pool(material, name, is_drawn=number < MOST_DRAWN)
         for number, (name, _) in enumerate(ordered)
     )
 
 
-def _pool(material: Material, name: str, apart: pl.DataFrame, *, is_drawn: bool) -> PoolWeek:
-    """``apart``: its cells that no page and no ticket covers."""
+def _pool(material: Material, name: str, *, is_drawn: bool) -> PoolWeek:
     cells, slo = of_pool(material, name), material.slos.get(name, Slo())
     usual = material.usual.get(name)
     prompts, generations = pool_lengths(material, name)
-    none = Range(low=0.0, high=0.0)  # every minute was in an incident
     return PoolWeek(
         pool=name,
         servers=cells.select("instance", "engine").n_unique(),
         share=slo.share,
         requests=total(cells, "ttft_seconds_count"),
         missed=missed(material, cells),
-        missed_outside=none if apart.is_empty() else missed(material, apart),
         tuned_for=None if usual is None else usual.source,
         prompts=prompts,
         generations=generations,

@@ -93,6 +93,20 @@ class Moved(Document):
     incidents: tuple[ReportedIncident, ...]  # by start
 
 
+class Outside(Document):
+    """What requests missed outside of pages and tickets; where a pool missed its targets for
+    longest, with the stretch.
+    """
+
+    missed: Range
+    pool: str | None = None  # None = no ten minutes of any pool missed more than its targets allow
+    start: datetime | None = None
+    end: datetime | None = None
+    missed_there: float = 0.0  # at most
+    cause: str = ""  # requests ×4.8; empty = neither load nor lengths were unusual
+    notices: tuple[str, ...] = ()  # alerts of it
+
+
 class Pages(Document):
     """How loud the week was."""
 
@@ -117,15 +131,20 @@ class Record(Document):
     since: datetime  # eight weeks before the report's end, or what is stored
     is_whole: bool  # eight weeks are stored
     advised: int  # the sum of:
-    outcomes: dict[str, int]  # worked, not enough, without a known change … → how many
+    outcomes: dict[str, int]  # worked, not confirmed, not made … → how many
+    unknown: tuple[str, ...]  # the advised settings of which nobody knows, each with what is known
     forecast_errors: dict[str, ForecastError]
 
 
 class Unjudged(Document):
-    """A server's longest stretch under load without a verdict on speed."""
+    """A stretch in which servers of a pool were under load without a verdict on speed, or not
+    scraped.
+    """
 
-    server: str
-    hours: float
+    pool: str
+    servers: tuple[str, ...]
+    start: datetime
+    end: datetime
     reason: str  # the most frequent one
 
 
@@ -135,8 +154,7 @@ class Blind(Document):
     server_minutes: float
     not_judged_ratio: float | None  # of them, without a verdict on speed
     by_reason: dict[str, float]  # reason → share of the server-minutes
-    longest_gap_hours: float  # in which nobody watched
-    unjudged: tuple[Unjudged, ...]  # of an hour and longer, the longest first
+    unjudged: tuple[Unjudged, ...]  # of an hour and longer, unscraped ones, the longest first
     could_not_fire: tuple[str, ...] = ()  # alerts that want what no minute has
     doubled_lengths_unseen: tuple[str, ...]  # servers on which a doubling would not show
 
@@ -178,7 +196,6 @@ class PoolWeek(Document):
     share: float  # of requests that must meet the latency targets
     requests: float | None  # first tokens
     missed: Range  # over a target, or without an answer
-    missed_outside: Range  # of them outside the pages and tickets of the week
     tuned_for: str | None  # where the usual lengths come from
     prompts: Lengths
     generations: Lengths
@@ -195,7 +212,7 @@ class Links(Document):
 class Report(Document):
     """A week: open decisions first. ``event`` and ``rule``: it goes the way of a page."""
 
-    schema_version: Literal[8] = 8
+    schema_version: Literal[9] = 9
     event: Literal["report"] = "report"
     rule: Literal["weekly report"] = "weekly report"
     summary: str = ""  # one line, for a phone
@@ -206,6 +223,7 @@ class Report(Document):
     servers: int
     for_you: tuple[Decision, ...]
     moved: tuple[Moved, ...]  # the costliest first
+    outside: Outside | None  # what they do not cover; None = no request missed there
     pages: Pages
     advice: Record
     blind: Blind

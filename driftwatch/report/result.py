@@ -19,6 +19,8 @@ from driftwatch.report.report import Range, Stretch
 from driftwatch.report.week import day_time
 
 _UNKNOWN = "cannot be judged"
+IN_TARGET_AGAIN = "in target since then"
+UNKNOWN_CHANGE = "; what the restart changed is not known"
 _AFTER = timedelta(hours=2)
 _LATER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
 _RECOVERED = 0.95  # of the usual speed
@@ -47,6 +49,25 @@ def restarts_of(
     return after.filter(pl.col("restarted").fill_null(value=False)).sort("end")
 
 
+def last_restarts(material: Material, pool: str, since: datetime, until: datetime) -> pl.DataFrame:
+    """The cells with the last restarts of a pool in a span, an hour of them, by time.
+
+    A setting changes with a restart only, and no metric shows it.
+    """
+    again = of_pool(material, pool).filter(
+        pl.col("restarted").fill_null(value=False),
+        pl.col("end") > since,
+        pl.col("end") <= until,
+    )
+    return again.filter(pl.col("end") > pl.col("end").max() - timedelta(hours=1)).sort("end")
+
+
+def starts_text(again: pl.DataFrame) -> str:
+    """``the restart of Tue 19:00 (2 servers)``."""
+    servers = plural(again.n_unique(["instance", "engine"]), "server")
+    return f"the restart of {day_time(again['end'][0] - CELL)} ({servers})"
+
+
 def is_over(material: Material, drift: Stretch) -> bool:
     """Whether lengths were as usual again before the week's end."""
     return drift.end < material.until - _LATER
@@ -73,7 +94,8 @@ def result_of(
     first: datetime,
     drift: tuple[str, Stretch] | None,
 ) -> tuple[str, str]:
-    """RESULT, and which minutes it compares: (``worked: 10 → 99 % in target``, ``4 servers …``).
+    """RESULT, and which minutes it compares: (``in target since then: 10 → 99 %; what the restart
+    changed is not known``, ``4 servers …``).
 
     Without a restart how long it lasted. ``again``: from :func:`restarts_of`; ``first``: the first
     missed request.
@@ -107,7 +129,7 @@ def _judged(
     again: pl.DataFrame,
     first: datetime,
 ) -> tuple[str, str]:
-    """Whether restarts worked: on servers that hung by their tokens, on slow ones by their speed,
+    """What came after restarts: on servers that hung by their tokens, on slow ones by their speed,
     else by the pool's share of requests in target, before them and in the two hours after.
     """
     pool, begin, done = incidents[0].pool, again["end"][0] - CELL, again["end"][-1]
@@ -117,14 +139,14 @@ def _judged(
         if since.is_empty():
             return f"{_UNKNOWN}: no data after it", ""
         hung = float(since["stuck_seconds"].sum())
-        return "did not work: hung again" if hung else "worked: tokens come", ""
+        return "hung again" if hung else "tokens come since then", ""
     if family == "speed":
         speed = _speed(material, incidents, done)
         if speed is None or speed.low is None or speed.high is None:
             return f"{_UNKNOWN}: no verdict on speed", ""
         is_back = (speed.low + speed.high) / 2 >= _RECOVERED
-        word = "worked" if is_back else "did not work"
-        return f"{word}: {_range(speed)} of the usual speed", ""
+        word = "since then" if is_back else "still slow:"
+        return f"{word} {_range(speed)} of the usual speed", ""
     cells = of_pool(material, pool)
     was, since = between(cells, first, begin), between(cells, done, done + _AFTER)
     alike, other = _like_load(was, since)
@@ -139,12 +161,15 @@ def _judged(
         return f"{_UNKNOWN}: {other} after it", compared
     share = material.slos.get(pool, Slo()).share
     if after.high < share:
-        word = "not enough" if after.low > before.high else "did not work"
+        word = (
+            "better since then, not enough" if after.low > before.high else "no better since then"
+        )
     elif after.low < share or before.high >= share:
         word = _UNKNOWN
     else:
-        word = "worked"
-    return f"{word}: {_range(before).removesuffix(' %')} → {_range(after)} in target", compared
+        word = IN_TARGET_AGAIN
+    change = f"{_range(before).removesuffix(' %')} → {_range(after)}"
+    return f"{word}: {change}{UNKNOWN_CHANGE}", compared
 
 
 def _like_load(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:

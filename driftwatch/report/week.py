@@ -69,6 +69,15 @@ def day_time(at: datetime) -> str:
     return f"{at:%a %H:%M}"
 
 
+def stretch_text(start: datetime, end: datetime | None) -> str:
+    """``Wed 09:00–15:00 UTC``, ``Sat 23:10 – Sun 01:00 UTC``, ``since Sun 22:00 UTC``."""
+    if end is None:
+        return f"since {day_time(start)} UTC"
+    if start.date() == end.date():
+        return f"{day_time(start)}–{end:%H:%M} UTC"
+    return f"{day_time(start)} – {day_time(end)} UTC"
+
+
 def minute(at: datetime) -> str:
     """As ``--at`` takes it."""
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"

@@ -19,12 +19,15 @@ from driftwatch.numbers import (
     times,
     tokens,
 )
-from driftwatch.report.blind import blind_texts
+from driftwatch.report.blind import UNSEEN, blind_texts
 from driftwatch.report.blind import not_judged_text as not_judged_text
+from driftwatch.report.blind import where_text as where_text
+from driftwatch.report.changes import UNKNOWN
 from driftwatch.report.moved import BY_SPEED
 from driftwatch.report.report import (
     Lengths,
     Moved,
+    Outside,
     Pages,
     PoolWeek,
     Range,
@@ -32,7 +35,8 @@ from driftwatch.report.report import (
     Report,
     ReportedIncident,
 )
-from driftwatch.report.week import day_time, minute
+from driftwatch.report.week import day_time as day_time
+from driftwatch.report.week import minute, stretch_text
 from driftwatch.verify.figures import IN_TARGET
 
 MOVED = "MOVED"  # the label of the table of what moved
@@ -55,15 +59,6 @@ _SHARE = "\N{NO-BREAK SPACE}%"  # a figure and its sign stay on one line
 def date_text(at: datetime) -> str:
     """``Mon 9 Nov``."""
     return f"{at:%a} {at.day} {at:%b}"
-
-
-def stretch_text(start: datetime, end: datetime | None) -> str:
-    """``Wed 09:00–15:00 UTC``, ``Sat 23:10 – Sun 01:00 UTC``, ``since Sun 22:00 UTC``."""
-    if end is None:
-        return f"since {day_time(start)} UTC"
-    if start.date() == end.date():
-        return f"{day_time(start)}–{end:%H:%M} UTC"
-    return f"{day_time(start)} – {day_time(end)} UTC"
 
 
 def when_text(row: Moved) -> str:
@@ -153,10 +148,23 @@ def unanswered_text(row: Moved, before: str = "") -> str:
 
 def moved_cells(report: Report) -> list[tuple[str, str, str, str]]:
     """The rows of the table of what moved."""
-    return [
-        (f"{_row_name(row)}, {when_text(row)}", cost_text(row), row.done, row.result)
+    rows = [
+        (f"{row.subject}, {row.what}, {when_text(row)}", cost_text(row), row.done, row.result)
         for row in report.moved[:MOST_MOVED]
     ]
+    return rows + ([] if report.outside is None else [_outside_cells(report.outside)])
+
+
+def _outside_cells(one: Outside) -> tuple[str, str, str, str]:
+    """The row of what no incident covers."""
+    name, cost = "outside of incidents", missed_text(one.missed)
+    if one.pool is None or one.start is None:
+        return name, cost, "no page", "no ten minutes missed more than the targets allow"
+    where = f"{name}, most on {clean(one.pool)} {stretch_text(one.start, one.end)}"
+    done = f"notice {', '.join(one.notices)}, no page" if one.notices else "no page, no notice"
+    cause = one.cause or "cause unknown: load and lengths as usual"
+    result = f"{compact(one.missed_there)} missed there: {cause}"
+    return where.removesuffix(" UTC"), cost, done, result
 
 
 def head(report: Report) -> list[str]:
@@ -189,10 +197,6 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     yield "BLIND", blind_texts(report.blind, report.servers)
 
 
-def _row_name(row: Moved) -> str:
-    return f"{row.subject}, {row.what}"
-
-
 def _details(row: Moved) -> str:
     """The command that shows the page that the row is about: the one whose advice was followed,
     else its last one.
@@ -211,11 +215,15 @@ def total_text(report: Report) -> str:
     requests = sum(pool.requests or 0.0 for pool in known)
     span = "–".join(dict.fromkeys((compact(low), compact(high))))
     share = percent_range(min(1.0, low / requests), min(1.0, high / requests))
-    return f"{span} of {compact(requests)} requests in the week ({share}), each counted once"
+    total = f"{span} of {compact(requests)} requests in the week ({share}), each counted once"
+    is_whole = not any(one.reason in UNSEEN for one in report.blind.unjudged)
+    return total if is_whole else f"{total}; unknown while nothing was scraped (BLIND)"
 
 
 def _quiet_text(report: Report) -> str:
-    """``; 1.74M requests, >99.9 % in target``; empty without requests."""
+    """``; 1.74M requests, >99.9 % in target``; empty without requests. Where one pool missed more
+    than its targets allow, when that was.
+    """
     requests = sum(pool.requests or 0.0 for pool in report.pools)
     missed = [pool.missed.high for pool in report.pools if pool.requests]
     if not requests:
@@ -224,7 +232,11 @@ def _quiet_text(report: Report) -> str:
         return f"; {compact(requests)} requests, in target unknown"
     share = 1 - sum(one or 0.0 for one in missed) / requests
     text = f"at least {percent(share)}" if share < 0.999 else ">99.9 %" if share < 1 else "100 %"
-    return f"; {compact(requests)} requests, {text} in target"
+    worst = report.outside
+    most = (
+        "" if worst is None or worst.pool is None else f"; {', '.join(_outside_cells(worst)[::3])}"
+    )
+    return f"; {compact(requests)} requests, {text} in target{most}"
 
 
 def pages_text(pages: Pages) -> str:
@@ -248,9 +260,10 @@ def _last_week(pages: Pages) -> str:
 
 def advice_text(record: Record) -> str:
     """What came of each advised change, and how far the forecasts were off."""
-    outcomes = [f"{n} {name}" for name, n in record.outcomes.items()]
+    outcomes = [f"{n} {name}" for name, n in record.outcomes.items() if name not in UNKNOWN]
     since = "in 8 weeks" if record.is_whole else f"since {date_text(record.since)}"
-    text = f"{plural(record.advised, 'change')} advised {since}: {', '.join(outcomes)}"
+    text = f"{plural(record.advised, 'change')} advised {since}"
+    text += f": {', '.join(outcomes)}" if outcomes else ""
     errors = record.forecast_errors
     # what people ask about, else what was forecast most often
     shown = [name for name in ASKED if name in errors]
@@ -260,7 +273,9 @@ def advice_text(record: Record) -> str:
         text += f"; forecasts off by {', '.join(off)}"
         few = errors[shown[0]].n
         text += " (median)" if few >= _FEW_FORECASTS else f" ({plural(few, 'change')})"
-    return text
+    more = len(record.unknown) - _MOST_NAMED
+    unknown = [*record.unknown[:_MOST_NAMED], *([f"{more} more: --json"] if more > 0 else [])]
+    return "; ".join([text, *unknown])
 
 
 def _off_text(name: str, off: float) -> str:

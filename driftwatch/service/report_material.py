@@ -99,6 +99,11 @@ def gather(
             for one in store.advices(end - TRACK, end)
         ],
         usual=_usual(store, plan, end),
+        confirmed={
+            (one.pool, name): one.since
+            for one in sorted(store.confirmed_settings(), key=lambda note: note.since)
+            for name in one.values
+        },
         # whenever they were made: a page is judged after it, often on Monday
         marks={name: Marked(m.mark == USEFUL, m.by, m.because) for name, m in marks.items()},
         slos=slos,

@@ -100,7 +100,9 @@ def _over(advice: Advice) -> Any:
     return incident(page=page(alert="BatchDrift", advice=advice))
 
 
-_BEYOND = [cell(10 * n, max_num_seqs=32.0, running_requests=70.0 + 4 * n) for n in (1, 2)]
+_BEYOND = [
+    cell(10 * n, max_num_seqs=32.0, running_requests_max_of_process=70.0 + 4 * n) for n in (1, 2)
+]
 _AGAIN = [
     cell(0, end=OPEN + timedelta(minutes=n), instance=f"s{n}:8000", restarted=True)
     for n in (70, 90, 100, 110)
@@ -130,9 +132,10 @@ _AGAIN = [
         (
             {"advice": [GIVEN], "cells": cells(*_AGAIN)},
             "question",
-            "4 restarts Wed 23:00: is max_num_batched_tokens still 512? 1024 was advised Wed 22:00."
-            " Write the answer into driftwatch.yaml (serving.max_num_batched_tokens of pool p), or "
-            "name the start-up log there: serving.startup_log",
+            "what is max_num_batched_tokens since the restart of Wed 23:00 (4 servers)? Nobody "
+            "confirmed it; it was 512; 1024 was advised Wed 22:00. Record it: driftwatch verify p "
+            "--setting max_num_batched_tokens=N --at 2026-11-18T23:00Z, and correct "
+            "driftwatch.yaml",
         ),
         # over: what to do beforehand, what it brings and costs; the last advice counts
         (
@@ -151,8 +154,8 @@ _AGAIN = [
         (
             {"advice": [EARLY], "verifications": [INFERRED]},
             "setting",
-            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, and the "
-            "servers run at least 1024",
+            "correct serving.max_num_batched_tokens in driftwatch.yaml (the start-up log has it): "
+            "it says 512, and the steps take at least 1024; 1024 was advised Wed 03:05",
         ),
         # a rollout is one decision, with what it did to the median server
         (
@@ -179,8 +182,8 @@ _AGAIN = [
         (
             {"cells": cells(*_BEYOND)},
             "setting",
-            "correct serving.max_num_seqs in driftwatch.yaml: it says 32, and more ran: a mean "
-            "of 78 over 10 min on s0:8000; the start-up log has the value",
+            "correct serving.max_num_seqs in driftwatch.yaml (the start-up log has it): it says "
+            "32, and 78 ran at once on s0:8000",
         ),
     ],
 )
@@ -256,12 +259,13 @@ def test_a_drift_that_is_over_is_one_row_and_its_asks_agree() -> None:
         "capacity 8.8 → 12 req/s",
         "keep max_num_batched_tokens 1024: helped on 2 of 3 servers: 40 → 74 % in target, still "
         "below 95 %",
-        "1 restart Thu 08:30: is max_num_batched_tokens still 1024, or back to 512? Write the "
-        "answer into driftwatch.yaml (serving.max_num_batched_tokens of pool p), or name the "
-        "start-up log there: serving.startup_log",
+        "what is max_num_batched_tokens since the restart of Thu 08:30 (1 server)? Nobody "
+        "confirmed it; driftwatch.yaml says 512, and the steps take at least 1024; 1024 was "
+        "advised Wed 03:05. Record it: driftwatch verify p --setting max_num_batched_tokens=N "
+        "--at 2026-11-19T08:30Z, and correct driftwatch.yaml",
     ]
     assert "MISSED 60.3k of 378k requests in the week (16 %), each counted once" in flat(report)
-    assert "FOR YOU 1. " in flat(report) and " 3. p: 1 restart" in flat(report)
+    assert "FOR YOU 1. " in flat(report) and " 3. p: what is" in flat(report)
     assert max(map(len, top_screen(report, 200))) <= 100
 
 
@@ -327,7 +331,11 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     # every advice has one outcome; what the median server gained makes the rollout not enough
     of_another = AdviceGiven(GIVEN.target, "q", EARLY.at, GIVEN.moves, "another")
     advice = reported(verifications=mixed, advice=[of_another]).advice
-    assert advice.outcomes == {"helped in part": 1, "without a known change": 1}
+    assert advice.outcomes == {"helped in part": 1, "not made": 1}
+    assert advice.unknown == (
+        "q max_num_batched_tokens 512 → 1024 (advised Wed 03:05) not made: no server restarted "
+        "since",
+    )
     assert advice.advised == 2
 
 
@@ -340,16 +348,16 @@ def test_blind_says_what_could_be_missed_and_where() -> None:
     blind = report.blind
     assert blind.server_minutes == 40.0
     assert blind.by_reason == {"idle": pytest.approx(5 / 40), "no data": pytest.approx(20 / 40)}
-    assert blind.longest_gap_hours == pytest.approx(1 / 3)
-    assert "BLIND lengths ×2 would go unnoticed on s0:8000" in flat(report)
+    seen = "BLIND nothing would have been noticed on s0:8000 Wed 02:50–03:10 (nobody watched)"
+    assert f"{seen} lengths ×2 would go unnoticed on s0:8000" in flat(report)
     beyond = {"verdict_seconds": 0.0, "load outside the baseline": 600.0}
     idle = {"verdict_seconds": 0.0, "idle": 600.0}
     rows = cells(*(cell(10 * n, **(beyond if n < 13 else idle)) for n in range(1, 40)))
     known = dict.fromkeys((f"{name}_tokens_usual_ratio" for name in ("prompt", "generation")), 1.1)
     (text,) = blind_texts(reported(cells=rows.with_columns(**known)).blind, 2)
     assert text == (
-        "a slower engine would go unnoticed on s0:8000: up to 2 h at a stretch "
-        "(load outside the baseline)"
+        "a slower engine would have gone unnoticed on s0:8000 Wed 02:40–04:40 (load outside the "
+        "baseline)"
     )
     (text,) = blind_texts(
         reported(cells=rows.filter(pl.col("idle") > 0).with_columns(**known)).blind, 1

@@ -1,0 +1,87 @@
+"""What was missed outside of pages and tickets: how much, where most of it, and with what. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY
+from driftwatch.model import Slo
+from driftwatch.numbers import times
+from driftwatch.report.cells import CELL
+from driftwatch.report.costs import missed
+from driftwatch.report.incidents import of_week
+from driftwatch.report.material import Material
+from driftwatch.report.report import Outside
+
+_CELL_KEY = [*KEY, "end"]
+# figure that may explain a stretch → what a text calls it
+_FIGURES = {"rate": "requests", "prompts": "prompts", "generations": "generations"}
+_MOVED = math.log(1.25)
+
+
+def outside(material: Material, covered: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The cells that no page and no ticket covers."""
+    every = pl.concat([material.cells.clear(), *covered])
+    return material.cells.join(every, on=_CELL_KEY, how="anti")
+
+
+def outside_row(material: Material, usual: pl.DataFrame) -> Outside | None:
+    """What requests missed in the cells outside of incidents; None where none did."""
+    late = missed(material, usual)
+    if not late.high:
+        return None
+    shares = {name: slo.share for name, slo in material.slos.items()}
+    allowed = 1 - pl.col("pool").replace_strict(shares, default=Slo().share)
+    ten_minutes = usual.group_by("pool", "end").agg(
+        pl.col("missed_low", "missed_high").sum(),
+        requests=pl.col("ttft_seconds_count").sum(),
+        rate=pl.col("ttft_seconds_count").sum() / pl.col("duration_seconds").sum(),
+        prompts=pl.col("prompt_tokens_sum").sum() / pl.col("prompt_tokens_count").sum(),
+        generations=pl.col("generation_tokens_sum").sum() / pl.col("generation_tokens_count").sum(),
+    )
+    bad = ten_minutes.filter(pl.col("missed_low") > allowed * pl.col("requests")).sort(
+        "pool", "end"
+    )
+    begins = (pl.col("end").diff().over("pool") != CELL).fill_null(value=True)
+    worst = (
+        bad.with_columns(run=begins.cum_sum())
+        .group_by("run", "pool", maintain_order=True)
+        .agg(pl.col("end").first(), pl.col("end").last().alias("last"), pl.col("missed_high").sum())
+        .sort("missed_high", descending=True, maintain_order=True)
+    )
+    if worst.is_empty():
+        return Outside(missed=late)
+    _, pool, first, last, most = worst.row(0)
+    inside = (pl.col("pool") == pool) & pl.col("end").is_between(first, last)
+    ratios = {
+        words: ratio
+        for name, words in _FIGURES.items()
+        if (ratio := _ratio(ten_minutes, inside, pool, name)) and abs(math.log(ratio)) > _MOVED
+    }
+    cause = max(ratios, key=lambda one: abs(math.log(ratios[one])), default=None)
+    notices = {
+        one.alert: None
+        for one in of_week(material)
+        if one.pool == pool and one.started_at < last and one.last_true_at > first - CELL
+    }
+    return Outside(
+        missed=late,
+        pool=pool,
+        start=first - CELL,
+        end=last,
+        missed_there=most,
+        cause="" if cause is None else f"{cause} {times(ratios[cause])}",
+        notices=tuple(notices),
+    )
+
+
+def _ratio(ten_minutes: pl.DataFrame, inside: pl.Expr, pool: str, name: str) -> float | None:
+    """A figure in a stretch over the pool's usual one, the median of its other ten minutes."""
+    own = ten_minutes.filter(pl.col("pool") == pool)
+    there, usual = own.filter(inside)[name].mean(), own.filter(~inside)[name].median()
+    if not isinstance(there, float) or not isinstance(usual, float) or not usual or not there:
+        return None
+    return there / usual
