@@ -120,6 +120,12 @@ def record(material: Material) -> Record:
     for one in begun:
         if one.forecast is not None:
             advised.setdefault(one.incident_id or one.pool, []).append(one)
+    for id_, given in newest.items():
+        # a later advice asked for the change that was made
+        if not advised[id_] and any(
+            advised_by(v.change, given.moves) for v in _after(given, begun)
+        ):
+            del advised[id_]
     unknown = {id_: _unknown(material, newest[id_]) for id_, v in advised.items() if not v}
     outcomes = Counter(
         _outcome(material, rollouts(several)[-1]) if several else unknown[id_][0]
@@ -137,6 +143,11 @@ def record(material: Material) -> Record:
             for name, errors in sorted(_forecast_errors(rollouts(closed)).items())
         },
     )
+
+
+def _after(given: AdviceGiven, every: Iterable[Verification]) -> list[Verification]:
+    """Verifications of changes of an advice's pool after it."""
+    return [one for one in every if one.pool == given.pool and one.change.at >= given.at]
 
 
 def _unknown(material: Material, given: AdviceGiven) -> tuple[str, str]:

@@ -47,6 +47,7 @@ from driftwatch.report.material import Material
 from driftwatch.report.outside import outside
 from driftwatch.report.report import Moved, Range, Stretch
 from driftwatch.report.result import (
+    LATER,
     UNKNOWN_CHANGE,
     over_text,
     restarts_of,
@@ -83,20 +84,25 @@ def causes_of(material: Material) -> list[Cause]:
     """Pages and tickets of the week by cause; those of an engine that is slow or hangs first.
 
     One server that is slow or hangs is another cause than the next one. A ticket to re-tune is
-    about the same drift as the pages of its pool. What two causes touch belongs to the first.
+    about the same drift as the pages of its pool meanwhile. What two causes touch belongs to the
+    first.
     """
     groups: dict[tuple[Any, ...], list[Incident]] = {}
+    drifts: dict[tuple[Any, ...], tuple[str, Stretch] | None] = {}
     for one in of_week(material):
         if one.severity != "notice":
             family = _TRAFFIC if family_of(one) == RETUNE else family_of(one)
             servers = keys_of(one) if family in BY_SPEED and len(keys_of(one)) == 1 else ()
-            groups.setdefault((family, one.pool, servers), []).append(one)
+            drift = None
+            if family == _TRAFFIC:
+                end = over_at(one, material) or material.until
+                drift = drift_of(material, one.pool, one.started_at, end)
+            key = family, one.pool, servers, None if drift is None else drift[1].start
+            groups.setdefault(key, []).append(one)
+            drifts[key] = drift
     found, taken = [], material.cells.clear()
-    for (family, pool, _), own in sorted(groups.items(), key=lambda g: g[0][0] not in BY_SPEED):
-        drift = None
-        if family == _TRAFFIC:
-            ends = [over_at(one, material) or material.until for one in own]
-            drift = drift_of(material, pool, own[0].started_at, max(ends))
+    for key, own in sorted(groups.items(), key=lambda g: g[0][0] not in BY_SPEED):
+        family, drift = key[0], drifts[key]
         touched = _cells_of(material, family, own, drift)
         mine = touched.join(taken, on=_CELL_KEY, how="anti")
         taken = pl.concat([taken, mine])
@@ -124,7 +130,7 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
     first, last = (touched[0] - CELL, touched[-1]) if touched else (start, start)
     ends = [_over(one, material, cause.drift) for one in episodes]
     end = None if None in ends else max(one for one in ends if one is not None)
-    changed, waited = _verifications(material, episodes), total(cells, "queue_seconds_sum")
+    changed, waited = _verifications(material, episodes, end), total(cells, "queue_seconds_sum")
     subjects = {subject_of(one) for one in episodes}
     meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
     drift = None if cause.drift is None else cause.drift[1]
@@ -221,18 +227,20 @@ def _cells_of(
     return pl.concat(parts).unique(_CELL_KEY, maintain_order=True)
 
 
-def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Verification]:
-    """Verifications of changes that came after incidents began, on their servers or pools."""
+def _verifications(
+    material: Material, incidents: Sequence[Incident], end: datetime | None
+) -> list[Verification]:
+    """Verifications of the changes that incidents advised, and of others on their servers from
+    their begin to an hour after their end.
+    """
     keys = {key for one in incidents for key in keys_of(one)}
     ids, began = {one.id for one in incidents}, min(one.started_at for one in incidents)
+    last = material.until if end is None else end + LATER
     return [
         one
         for one in material.verifications
         if one.change.at < material.until
-        and (
-            one.incident_id in ids
-            or (TargetKey(one.instance, one.engine) in keys and one.change.at >= began)
-        )
+        and (one.incident_id in ids or (one.key in keys and began <= one.change.at <= last))
     ]
 
 

@@ -22,7 +22,7 @@ _UNKNOWN = "cannot be judged"
 IN_TARGET_AGAIN = "in target since then"
 UNKNOWN_CHANGE = "; what the restart changed is not known"
 _AFTER = timedelta(hours=2)
-_LATER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
+LATER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
 _RECOVERED = 0.95  # of the usual speed
 _LAST_CELLS = 36  # six hours: a speed of ten minutes wanders
 _ALIKE = 1.25  # loads that differ by less are alike
@@ -42,7 +42,7 @@ def restarts_of(
     """
     keys = tuple({key: None for one in incidents for key in keys_of(one)})
     mine = of_pool(material, incidents[0].pool, keys)
-    last = (end or material.until) + _LATER
+    last = (end or material.until) + LATER
     if drift is not None and is_over(material, drift):
         last = min(last, drift.end)
     after = between(mine, min(one.started_at for one in incidents), last)
@@ -70,7 +70,7 @@ def starts_text(again: pl.DataFrame) -> str:
 
 def is_over(material: Material, drift: Stretch) -> bool:
     """Whether lengths were as usual again before the week's end."""
-    return drift.end < material.until - _LATER
+    return drift.end < material.until - LATER
 
 
 def over_text(material: Material, drift: tuple[str, Stretch] | None) -> str:

@@ -46,7 +46,7 @@ def test_cost_done_and_result_of_one_incident() -> None:
     report = reported(
         cells=cells(*rows),
         incidents=[incident(page=sent, **times)],
-        verifications=[verification()],
+        verifications=[verification(incident_id="abcdef012345")],
     )
     (row,) = report.moved
     assert (row.subject, row.what) == ("s0:8000", "prompts ×2.3")
