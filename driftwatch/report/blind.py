@@ -124,10 +124,10 @@ def blind_texts(blind: Blind, servers: int) -> list[str]:
 
 
 def where_text(one: Unjudged) -> str:
-    """``b:8000, c:8000 Wed 18:00–20:00``, ``12 servers of chat-8b Tue 13:00 – Wed 07:00``."""
-    pool = f" of {clean(one.pool)}" if len(one.servers) > _MOST_NAMED else ""
+    """``b:8000 Wed 18:00–20:00``, ``chat-8b (12 servers) Tue 13:00 – Wed 07:00``."""
     when = stretch_text(one.start, one.end).removesuffix(" UTC")
-    return f"{_servers(one.servers)}{pool} {when}"
+    servers = f"{one.pool} ({plural(len(one.servers), 'server')})"
+    return f"{clean(one.servers[0] if len(one.servers) == 1 else servers)} {when}"
 
 
 def _servers(names: Sequence[str]) -> str:

@@ -103,39 +103,34 @@ def _outcome(material: Material, rollout: Rollout) -> str:
 
 
 def record(material: Material) -> Record:
-    """What came of each advice of eight weeks, and how far the forecasts were off.
-
-    The settings that an incident advised are one advice, however often it gave another value.
+    """What came of the settings that were advised in eight weeks, and how far the forecasts were
+    off. A change that was made counts once for its pool; so does a setting without a known change.
     """
     until = material.until
     since = until - TRACK
     known = material.known_since or material.since
-    advised: dict[str, list[Verification]] = {}
-    newest: dict[str, AdviceGiven] = {}
-    for given in material.advice:
-        if given.moves and since <= given.at:
-            advised.setdefault(given.incident_id or given.pool, [])
-            newest[given.incident_id or given.pool] = given
     begun = [one for one in material.verifications if one.opened_at < until]
-    for one in begun:
-        if one.forecast is not None:
-            advised.setdefault(one.incident_id or one.pool, []).append(one)
-    for id_, given in newest.items():
-        # a later advice asked for the change that was made
-        if not advised[id_] and any(
-            advised_by(v.change, given.moves) for v in _after(given, begun)
-        ):
-            del advised[id_]
-    unknown = {id_: _unknown(material, newest[id_]) for id_, v in advised.items() if not v}
-    outcomes = Counter(
-        _outcome(material, rollouts(several)[-1]) if several else unknown[id_][0]
-        for id_, several in advised.items()
-    )
+    made = rollouts(one for one in begun if one.forecast is not None)
+    waiting = [
+        (_unknown(material, given), given)
+        for given in material.advice
+        if given.moves
+        and since <= given.at
+        and not any(
+            v.pool == given.pool and v.change.at >= given.at and advised_by(v.change, given.moves)
+            for v in begun
+        )
+    ]
+    # of a setting the newest; one that a restart may have followed goes before it
+    waiting.sort(key=lambda pair: (pair[0][0] == _UNCONFIRMED, pair[1].at))
+    unknown = {(given.pool, given.moves[0].knob): found for found, given in waiting}
+    outcomes = Counter([_outcome(material, one) for one in made])
+    outcomes += Counter([name for name, _ in unknown.values()])
     closed = [one for one in begun if one.closed_at is not None]
     return Record(
         since=max(since, known),
         is_whole=known <= since,
-        advised=len(advised),
+        advised=outcomes.total(),
         outcomes=dict(outcomes.most_common()),
         unknown=tuple(text for _, text in unknown.values()),
         forecast_errors={
@@ -143,11 +138,6 @@ def record(material: Material) -> Record:
             for name, errors in sorted(_forecast_errors(rollouts(closed)).items())
         },
     )
-
-
-def _after(given: AdviceGiven, every: Iterable[Verification]) -> list[Verification]:
-    """Verifications of changes of an advice's pool after it."""
-    return [one for one in every if one.pool == given.pool and one.change.at >= given.at]
 
 
 def _unknown(material: Material, given: AdviceGiven) -> tuple[str, str]:

@@ -224,11 +224,17 @@ def _asked(
     given: AdviceGiven | None,
 ) -> Decision:
     """What a setting is since the restarts in a span; to correct the file where there is none."""
+    again = last_restarts(material, pool, *span)
+    if not again.is_empty():  # what was advised before it may be what somebody set
+        same = [
+            g for g in material.advice if g.pool == pool and g.moves and g.moves[0].knob == name
+        ]
+        given = next((g for g in reversed(same) if g.at < again["end"][0]), None)
     if given is not None:
         before, to = given.moves[0].from_value, knob(given.moves[0].to_value)
         facts += [] if facts or before is None else [f"it was {knob(before)}"]
         facts += [f"{to} was advised {day_time(given.at)}"]
-    again, known, subject = last_restarts(material, pool, *span), "; ".join(facts), clean(pool)
+    known, subject = "; ".join(facts), clean(pool)
     since = span[0] if given is None else given.at
     if again.is_empty():
         what = f"correct serving.{name} in driftwatch.yaml (the start-up log has it): {known}"

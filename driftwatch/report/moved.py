@@ -141,7 +141,7 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
         result, compared = outcome_text(rollout, share_of(material, pool)), compared_text(rollout)
         result = "; ".join(filter(None, (result, over_text(material, cause.drift))))
     else:  # no minutes were compared, or nothing is known to have changed
-        result, compared = result_of(material, family, episodes, again, first, cause.drift)
+        result, compared = result_of(material, family, episodes, again, (first, last), cause.drift)
         if rollout:
             result = result.replace(UNKNOWN_CHANGE, "")
     is_elsewhere = cells.is_empty() and not cause.touched.is_empty()

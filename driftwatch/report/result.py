@@ -91,27 +91,27 @@ def result_of(
     family: str,
     incidents: Sequence[Incident],
     again: pl.DataFrame,
-    first: datetime,
+    span: tuple[datetime, datetime],
     drift: tuple[str, Stretch] | None,
 ) -> tuple[str, str]:
     """RESULT, and which minutes it compares: (``in target since then: 10 → 99 %; what the restart
     changed is not known``, ``4 servers …``).
 
-    Without a restart how long it lasted. ``again``: from :func:`restarts_of`; ``first``: the first
-    missed request.
+    Without a restart how long it lasted. ``again``: from :func:`restarts_of`; ``span``: from the
+    first missed request to the last.
     """
     over = over_text(material, drift)
     still = [one.started_at for one in incidents if over_at(one, material) is None]
     is_open = f"open {duration((material.until - min(still)).total_seconds())}" if still else ""
     if not again.is_empty():
-        judged, compared = _judged(material, family, incidents, again, first)
+        judged, compared = _judged(material, family, incidents, again, span)
         return "; ".join(filter(None, (judged, over, is_open))), compared
     if is_open:
         return "; ".join(filter(None, (is_open, over))), ""
     if over:
         return f"over by itself: {over}", ""
     if family == "stuck":
-        return "over", ""
+        return "over by itself", ""
     covered, last = timedelta(0), material.since - _AFTER
     for one in incidents:  # what overlaps counts once
         end = material.until if one.resolved_at is None else min(one.last_true_at, one.resolved_at)
@@ -127,10 +127,10 @@ def _judged(
     family: str,
     incidents: Sequence[Incident],
     again: pl.DataFrame,
-    first: datetime,
+    span: tuple[datetime, datetime],
 ) -> tuple[str, str]:
     """What came after restarts: on servers that hung by their tokens, on slow ones by their speed,
-    else by the pool's share of requests in target, before them and in the two hours after.
+    else by the pool's share of requests in target, before them and after, for two hours at least.
     """
     pool, begin, done = incidents[0].pool, again["end"][0] - CELL, again["end"][-1]
     if family == "stuck":
@@ -148,14 +148,15 @@ def _judged(
         word = "since then" if is_back else "still slow:"
         return f"{word} {_range(speed)} of the usual speed", ""
     cells = of_pool(material, pool)
-    was, since = between(cells, first, begin), between(cells, done, done + _AFTER)
+    last = max(span[1], done + _AFTER)
+    was, since = between(cells, span[0], begin), between(cells, done, last)
     alike, other = _like_load(was, since)
     before, after = in_target(material, was), in_target(material, alike)
     if before.high is None or before.low is None or after.low is None or after.high is None:
         return f"{_UNKNOWN}: {after.reason or before.reason}", ""
     compared = (
         f"{restarts_text(again)} UTC: {_range(before)} of the pool's requests in target before, "
-        f"{_range(after)} in the two hours after"
+        f"{_range(after)} after them, up to {day_time(last)} UTC"
     )
     if other is not None:
         return f"{_UNKNOWN}: {other} after it", compared

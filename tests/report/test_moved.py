@@ -155,7 +155,7 @@ def test_a_restart_worked_where_the_share_after_it_says_so(
         *(_share(10 * n, 0.9) for n in range(1, 7)),
         _share(70, 0.9, restarted=True),
         *(_share(10 * n, **after) for n in range(8, 20)),
-        *(_share(10 * n, 0.0) for n in range(20, 30)),
+        *(_share(10 * n, 0.0, 1000.0) for n in range(20, 30)),
     ]
     (row,) = reported(cells=cells(*rows), incidents=[incident()]).moved
     assert row.done == "1 server restarted Wed 03:40"
