@@ -58,10 +58,10 @@ class People:
         """The key that signs cookies: with a token, the same in every process."""
         return self._key("cookie") or secrets.token_hex()
 
-    def require_token(self) -> None:
-        """Check that the token can be read and is long enough.
+    def require_token(self) -> str | None:
+        """The token; None: none is configured.
 
-        Raises ConfigError: it cannot, or is not.
+        Raises ConfigError: its file cannot be read, or the token is too short.
         """
         token = read_of(None, self._token_file)
         if token is not None and len(token) < SHORTEST_TOKEN:
@@ -69,6 +69,7 @@ class People:
             help_text = "openssl rand -hex 32 writes one"
             path = str(self._token_file)
             raise ConfigError((Problem(path, None, None, "value", message, help_text),))
+        return token
 
     def person(self, request: Request, now: datetime) -> Person | None:
         """Who sent a request; None: the sender may look, not act."""
@@ -101,14 +102,11 @@ class People:
         return True
 
     def _token(self) -> str | None:
-        """The token; None: its file is missing, unreadable or too short, so nobody signs in."""
+        """The token of this moment; None: its file cannot be used, so nobody signs in."""
         try:
-            # at each use: a token that is replaced holds at once
-            token = read_of(None, self._token_file)
+            return self.require_token()
         except ConfigError:
-            # being replaced, perhaps: who only looks needs none
-            return None
-        return None if token is None or len(token) < SHORTEST_TOKEN else token
+            return None  # being replaced, perhaps: who only looks needs none
 
     def _key(self, purpose: str) -> str | None:
         token = self._token()

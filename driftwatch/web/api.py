@@ -1,9 +1,11 @@
-"""``/api/v1/``: the stored documents of targets, incidents and reports as JSON, for scripts."""
+"""``/api/v1/``: the stored documents of targets, incidents and reports as JSON, for scripts.
+
+Errors are those of a page, as JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,50 +14,13 @@ from starlette.responses import Response
 
 from driftwatch.web.fleet import FleetQuery, listed_servers
 from driftwatch.web.incidents import IncidentsQuery, incident_named
-from driftwatch.web.page import Paged, Query, Visit, paged
+from driftwatch.web.page import Page, Paged, Shown, Visit, paged
 from driftwatch.web.reports import stored_report
 
 ROOT = "/api/v1"
 _SCHEMA_VERSION = 4
-Size = Annotated[int, Field(ge=1, le=200)]
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """One address below :data:`ROOT`; errors are those of a page, as JSON."""
-
-    path: str
-    load: Callable[[Visit], Mapping[str, Any]]
-    query: type[Query] = Query
-
-
-def _targets(visit: Visit) -> Mapping[str, Any]:
-    """Servers as their newest minute left them, worst first."""
-    listed = listed_servers(visit, ROOT + "/targets", visit.store.open_now())
-    return {"end": visit.store.newest_minute(), "rows": listed["rows"], "part": listed["part"]}
-
-
-def _incidents(visit: Visit) -> Mapping[str, Any]:
-    """Incidents with their pages, open ones first."""
-    query: IncidentsQuery = visit.query
-    read = partial(visit.store.listed_incidents, state=query.state, text=query.q)
-    rows, part = paged(query, ROOT + "/incidents", read)
-    return {"rows": [one.document() for one in rows], "part": part}
-
-
-def _incident(visit: Visit) -> Mapping[str, Any]:
-    """The incident whose id begins so."""
-    return incident_named(visit.store, visit.path["incident_id"]).document()
-
-
-def _reports(visit: Visit) -> Mapping[str, Any]:
-    """The weeks that have a report, and when it was made."""
-    weeks = visit.store.kept_reports()
-    rows, part = paged(
-        visit.query, ROOT + "/reports", lambda size, at: (weeks[at : at + size], len(weeks))
-    )
-    return {"rows": [{"week": week, "made_at": at} for week, at in rows], "part": part}
+Size = Annotated[int, Field(ge=1, le=200)]
 
 
 class _TargetsQuery(FleetQuery):
@@ -66,12 +31,41 @@ class _IncidentsQuery(IncidentsQuery):
     size: Size = 50
 
 
-RESOURCES = (
-    Resource("/targets", _targets, _TargetsQuery),
-    Resource("/incidents", _incidents, _IncidentsQuery),
-    Resource("/incidents/{incident_id}", _incident),
-    Resource("/reports", _reports, Paged),
-    Resource("/reports/{week}", stored_report),
+class _ReportsQuery(Paged):
+    size: Size = 50
+
+
+def _targets(visit: Visit) -> Shown:
+    """Servers as their newest minute left them, worst first."""
+    listed = listed_servers(visit, ROOT + "/targets", visit.store.open_now())
+    return {"end": visit.store.newest_minute(), "rows": listed["rows"], "part": listed["part"]}
+
+
+def _incidents(visit: Visit) -> Shown:
+    """Incidents with their pages, open ones first."""
+    query: IncidentsQuery = visit.query
+    read = partial(visit.store.listed_incidents, state=query.state, text=query.q)
+    rows, part = paged(query, ROOT + "/incidents", read)
+    return {"rows": [one.document() for one in rows], "part": part}
+
+
+def _incident(visit: Visit) -> Shown:
+    """The incident whose id begins so."""
+    return incident_named(visit.store, visit.path["incident_id"]).document()
+
+
+def _reports(visit: Visit) -> Shown:
+    """The weeks that have a report, and when it was made."""
+    rows, part = paged(visit.query, ROOT + "/reports", visit.store.kept_reports)
+    return {"rows": [{"week": week, "made_at": at} for week, at in rows], "part": part}
+
+
+PAGES = (
+    Page(ROOT + "/targets", "", "", _targets, _TargetsQuery),
+    Page(ROOT + "/incidents", "", "", _incidents, _IncidentsQuery),
+    Page(ROOT + "/incidents/{incident_id}", "", "", _incident),
+    Page(ROOT + "/reports", "", "", _reports, _ReportsQuery),
+    Page(ROOT + "/reports/{week}", "", "", stored_report),
 )
 
 

@@ -20,12 +20,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftwatch.clock import Clock
 from driftwatch.errors import DriftwatchError, NoVerdict, StoreError, UsageError
+from driftwatch.incidents.delivery import status_text
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
@@ -51,8 +52,7 @@ PAGES: tuple[Page, ...] = (
     *(fleet.PAGE, incidents.LIST, reports.LIST, runbook.PAGE, reports.PAGE),
     *(incidents.PAGE, fleet.POOL_PAGE, target.PAGE),
 )
-FORMS: tuple[Form, ...] = incident_forms.FORMS
-FIRST_PAGE, SIGN_IN = "/fleet", "/sign-in"
+FLEET = fleet.PAGE.path
 # as many as the pool of a PostgreSQL has connections
 _THREADS = 8
 _AT_MOST = 300  # characters of an error
@@ -69,6 +69,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _UNLESS_GIVEN = HEADERS | {"Cache-Control": "no-store"}
+# of an error, the first kind that fits; who sent a form that its incident forbids gets a 409
+_STATUS = ((NotFound, 404), (NoVerdict, 404), (StoreError, 503), (UsageError, 400))
 _TITLES = {
     **{400: "Not understood", 403: "Read-only", 404: "Not here", 409: "Not done"},
     503: "Not possible now",
@@ -106,16 +108,11 @@ class Web:
     @property
     def root(self) -> str:
         """Path below which it is served, without a slash at its end; empty: the host itself."""
-        return "" if self.external_url is None else urlsplit(self.external_url).path.rstrip("/")
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether people reach it through TLS."""
-        return (self.external_url or "").lower().startswith("https://")
+        return urlsplit(self.external_url or "").path.rstrip("/")
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The host names that it answers to: of its address and of its URL.
+        """The host names that it answers to: of this machine, of its address and of its URL.
 
         An address that stands for every interface is none.
         """
@@ -135,25 +132,9 @@ def application(web: Web) -> Starlette:
         web.database.close()
 
     async def refused(request: Request, error: Exception) -> Response:
-        if isinstance(error, HTTPException) and error.detail == "Not Found":
-            error = _no_page(request.url.path)
-        elif isinstance(error, StoreError):
-            web.database.failed()
-        elif not isinstance(error, NotFound | DriftwatchError | HTTPException):
-            log, path = structlog.get_logger(), clean(request.url.path)
-            log.error("page failed", path=path, reason=repr(error)[:200], at=_place(error))
-        is_form = request.method == "POST"
-        parts = _refusal(error, is_form=is_form)
-        if request.url.path.startswith(f"{api.ROOT}/"):
-            return api.json_response(parts, parts["status"])
-        path, typed = request.url.path, getattr(request.state, "typed", ())
-        parts["typed"] = [text for name, text in typed if text and name in IN_WORDS]
-        if parts["link"] is None and parts["status"] in (400, 409):
-            back = Link("Back to the form", path.rpartition("/")[0])
-            parts["link"] = back if is_form else Link("The page without parameters", path)
-        return _html(web, request, "refused.html", parts, parts["status"])
+        return _refusal(web, request, error)
 
-    errors = (NotFound, DriftwatchError, HTTPException, Exception)
+    errors = (DriftwatchError, HTTPException, Exception)
     return Starlette(
         routes=[*_routes(web)],
         middleware=[
@@ -167,7 +148,7 @@ def application(web: Web) -> Starlette:
                 max_age=int(SIGNED_IN_FOR.total_seconds()),
                 path=web.root or "/",
                 same_site="strict",
-                https_only=web.is_secure,
+                https_only=(web.external_url or "").lower().startswith("https://"),
             ),
         ],
         exception_handlers=dict.fromkeys(errors, refused),
@@ -201,39 +182,30 @@ class Outermost:
 
 
 def _routes(web: Web) -> Iterator[Route]:
-    async def first(_: Request) -> Response:
-        return RedirectResponse(web.root + FIRST_PAGE, 302)
+    def fixed(content: bytes, media_type: str, cached: str = "") -> Callable[[Request], Response]:
+        headers = {"Cache-Control": cached} if cached else {}
+        return lambda _: Response(content, media_type=media_type, headers=headers)
 
-    async def style(_: Request) -> Response:
-        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
-        return Response(style_sheet()[1], media_type="text/css", headers=headers)
-
-    async def healthy(_: Request) -> Response:
-        return PlainTextResponse("ok\n")  # of the process: the database may be down
-
-    async def icon(_: Request) -> Response:
-        headers = {"Cache-Control": "public, max-age=86400"}
-        return Response(ICON, media_type="image/svg+xml", headers=headers)
-
-    yield Route("/", first)
-    yield Route("/static/icon.svg", icon)
-    yield Route("/-/healthy", healthy)
-    yield Route(f"/static/{style_sheet()[0]}", style)
-    yield from _sign_in(web)
-    for form in FORMS:
+    css, forever = style_sheet(), "public, max-age=31536000, immutable"
+    yield Route("/", lambda _: RedirectResponse(web.root + FLEET, 302))
+    yield Route("/static/icon.svg", fixed(ICON, "image/svg+xml", "public, max-age=86400"))
+    # of the process: the database may be down
+    yield Route("/-/healthy", fixed(b"ok\n", "text/plain"))
+    yield Route(f"/static/{css[0]}", fixed(css[1], "text/css", forever))
+    yield Route("/sign-in", _sign_in(web), methods=["GET", "POST"])
+    yield Route("/sign-out", _sign_out(web), methods=["POST"])
+    for form in incident_forms.FORMS:
         yield Route(form.path, _post(web, form), methods=["POST"])
-    for page in PAGES:
+    for page in (*PAGES, *api.PAGES):
         yield Route(page.path, _get(web, page))
-    for resource in api.RESOURCES:
-        yield Route(api.ROOT + resource.path, _get(web, resource))
 
 
-def _get(web: Web, wanted: Page | api.Resource) -> Callable[[Request], Response]:
+def _get(web: Web, page: Page) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:  # Starlette runs it in a thread
-        query = parsed(wanted.query, request.query_params.multi_items(), "parameter")
-        parts = wanted.load(_visit(web, request, query, writes=False))
-        if isinstance(wanted, Page):
-            return _html(web, request, wanted.template, parts)
+        query = parsed(page.query, request.query_params.multi_items(), "parameter")
+        parts = page.load(_visit(web, request, query, writes=False))
+        if page.template:
+            return _html(web, request, page.template, parts)
         return api.json_response(parts)
 
     return endpoint
@@ -257,8 +229,7 @@ def _post(web: Web, form: Form) -> Callable[[Request], Awaitable[Response]]:
 
 def _visit(web: Web, request: Request, query: Query, *, writes: bool) -> Visit:
     path = {name: str(part) for name, part in request.path_params.items()}
-    store = web.database.writer() if writes else web.database.reader()
-    now = web.clock.now()
+    now, store = web.clock.now(), web.database.store(writes=writes)
     return Visit(web, store, now, path, query, web.people.person(request, now))
 
 
@@ -280,16 +251,16 @@ def _html(
         where=web.where,
         lines_of=incidents.line_of,
         page_lines=incidents.page_lines,
+        status_text=status_text,
         limit_words=LIMIT_WORDS,
         navigation=[one for one in PAGES if one.is_placed],
     )
     return Response(html, status, media_type="text/html; charset=utf-8")
 
 
-def _sign_in(web: Web) -> Iterator[Route]:
-    """The form that takes token and name, and the end of a session."""
-
+def _sign_in(web: Web) -> Callable[[Request], Awaitable[Response]]:
     async def sign_in(request: Request) -> Response:
+        """The form that takes token and name."""
         if not web.people.can_sign_in:
             raise HTTPException(404, _NO_TOKEN)
         is_form, wrong, log = request.method == "POST", None, structlog.get_logger()
@@ -304,44 +275,49 @@ def _sign_in(web: Web) -> Iterator[Route]:
         parts = {"title": "Sign in", "back": back, "wrong": wrong, "name": name}
         return _html(web, request, "sign_in.html", parts, 403 if is_form else 200)
 
-    async def leave(request: Request) -> Response:
+    return sign_in
+
+
+def _sign_out(web: Web) -> Callable[[Request], Awaitable[Response]]:
+    async def sign_out(request: Request) -> Response:
         await posted(request, web.hosts)
         request.session.clear()
         return RedirectResponse(web.root + "/", 303)
 
-    yield Route(SIGN_IN, sign_in, methods=["GET", "POST"])
-    yield Route("/sign-out", leave, methods=["POST"])
+    return sign_out
 
 
-def _refusal(error: Exception, *, is_form: bool) -> dict[str, Any]:
-    """The values of the page of an error: the problem and its remedy."""
+def _refusal(web: Web, request: Request, error: Exception) -> Response:
+    """The page, or the JSON, of an error: the problem, its remedy and a way on."""
+    path, is_form = request.url.path, request.method == "POST"
+    status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
+    message, link = str(error), getattr(error, "link", None)
     help_text = getattr(error, "help_text", None)
-    message = getattr(error, "message", None) or str(error)
-    status = 500
+    if is_form and status == 400 and help_text != BAD:
+        status = 409
     if isinstance(error, HTTPException):
-        status, message = error.status_code, str(error.detail)
+        status, message = error.status_code, error.detail
+        if message == "Not Found":
+            message, link = f"There is no page {cut(clean(path), 100)}.", Link("The fleet", FLEET)
     elif isinstance(error, StoreError):
-        status = 503
-    elif isinstance(error, NotFound | NoVerdict):
-        status = 404
-    elif isinstance(error, UsageError):
-        status = 409 if is_form and help_text != BAD else 400
+        web.database.close()  # it may have been replaced or upgraded
     elif not isinstance(error, DriftwatchError):
         message = f"not expected: {type(error).__name__}; the log of driftwatch web has more"
-    return {
+        frame = traceback.extract_tb(error.__traceback__)[-1]  # without locals, which hold secrets
+        log, at = structlog.get_logger(), f"{frame.filename}:{frame.lineno}"
+        log.error("page failed", path=clean(path), reason=repr(error)[:200], at=at)
+    if link is None and status in (400, 409):
+        back = Link("Back to the incident", path.rpartition("/")[0])
+        link = back if is_form else Link("The page without parameters", path)
+    typed = getattr(request.state, "typed", ())
+    parts = {
         "title": _TITLES.get(status, "Not answered"),
         "status": status,
         "message": cut(clean(message), _AT_MOST),
         "help": None if help_text is None else cut(clean(help_text), _AT_MOST),
-        "link": getattr(error, "link", None),
+        "link": link,
     }
-
-
-def _place(error: Exception) -> str:
-    """File and line of an error, without locals: these may hold secrets."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
-
-
-def _no_page(path: str) -> NotFound:
-    return NotFound(f"There is no page {cut(clean(path), 100)}.", Link("The fleet", FIRST_PAGE))
+    if path.startswith(f"{api.ROOT}/"):
+        return api.json_response(parts, status)
+    parts["typed"] = [text for name, text in typed if text and name in IN_WORDS]
+    return _html(web, request, "refused.html", parts, status)

@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select
+from sqlalchemy import ColumnElement, and_, case, event, func, or_, select
 
 from driftwatch.database_place import Place
 from driftwatch.detect.baselines import Baseline
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 # the longest that a page waits for another process's transaction
 BUSY_SECONDS = 2.0
-_MOST_WEEKS = 1000
 
 _COLUMN, _SERVER = incidents.c, latest_servers.c
 _NAME = _SERVER.instance + "/" + _SERVER.engine
@@ -160,10 +159,23 @@ class WebStore(Store):
 
     def open_now(self, pool: str = "") -> list[Incident]:
         """Open incidents of a pool, or of all, worst first, without their pages."""
-        query = _without_page().where(_COLUMN.state != "resolved")
-        if pool:
-            query = query.where(_COLUMN.pool == pool)
-        return [stored_incident(row) for row in self._all(query.order_by(*_WORST_FIRST))]
+        where = [_COLUMN.pool == pool] if pool else []
+        return self._without_pages(_COLUMN.state != "resolved", *where)
+
+    def incidents_between(
+        self, pool: str, span: tuple[datetime, datetime], most: int
+    ) -> list[Incident]:
+        """Incidents of a pool that were firing in a span, open ones first, without their pages."""
+        began = (_COLUMN.firing_at.is_not(None), _COLUMN.started_at < span[1])
+        ended = or_(_COLUMN.resolved_at.is_(None), _COLUMN.resolved_at > span[0])
+        return self._without_pages(_COLUMN.pool == pool, *began, ended, most=most)
+
+    def _without_pages(
+        self, *where: ColumnElement[bool], most: int | None = None
+    ) -> list[Incident]:
+        columns = (one for one in _COLUMN if one is not _COLUMN.page)
+        query = select(*columns).where(*where).order_by(*_WORST_FIRST).limit(most)
+        return [stored_incident(row) for row in self._all(query)]
 
     def with_pages(self, some: Iterable[Incident]) -> list[Incident]:
         """The same incidents with their pages, where they have one."""
@@ -186,26 +198,12 @@ class WebStore(Store):
         whole = and_(baselines.c.scope == "pool", baselines.c.pool == pool)
         return list(map(baseline_of, self._all(in_force().where(or_(own, whole)))))
 
-    def incidents_between(
-        self, pool: str, span: tuple[datetime, datetime], most: int
-    ) -> list[Incident]:
-        """Incidents of a pool that were firing in a span, newest first, without their pages."""
-        since, until = span
-        ended = or_(_COLUMN.resolved_at.is_(None), _COLUMN.resolved_at > since)
-        query = _without_page().where(
-            _COLUMN.firing_at.is_not(None), _COLUMN.started_at < until, ended, _COLUMN.pool == pool
-        )
-        newest = query.order_by(_COLUMN.started_at.desc(), _COLUMN.id).limit(most)
-        return [stored_incident(row) for row in self._all(newest)]
-
-    def kept_reports(self) -> list[tuple[str, datetime]]:
-        """(week, when its report was made), the newest week first; at most 1,000."""
+    def kept_reports(self, limit: int, offset: int) -> tuple[list[tuple[str, datetime]], int]:
+        """One part of (week, when its report was made), the newest first; how many there are."""
         query = select(reports.c.week, reports.c.made_at).order_by(reports.c.week.desc())
-        return [(row["week"], row["made_at"]) for row in self._all(query.limit(_MOST_WEEKS))]
-
-
-def _without_page() -> Select[Any]:
-    return select(*(one for one in _COLUMN if one is not _COLUMN.page))
+        rows = self._all(query.limit(limit).offset(offset))
+        number = self._scalar(select(func.count()).select_from(reports))
+        return [(row["week"], row["made_at"]) for row in rows], int(number)
 
 
 def _has(word: str) -> ColumnElement[Any]:
@@ -226,31 +224,21 @@ class WebDatabase:
         self._opening = threading.Lock()
         self._stores: dict[bool, WebStore] = {}
 
-    def reader(self) -> WebStore:
-        """The store for pages; its connections refuse to write.
+    def store(self, *, writes: bool) -> WebStore:
+        """The store for forms, or the one for pages, whose connections refuse to write.
 
         Raises StoreError: missing, of another version, locked, or it does not serve.
         """
-        return self._open(writes=False)
-
-    def writer(self) -> WebStore:
-        """The store for forms; errors as of :meth:`reader`."""
-        return self._open(writes=True)
-
-    def failed(self) -> None:
-        """Open anew with the next request: the database may have been replaced or upgraded."""
-        with self._opening:
-            for store in self._stores.values():
-                store.close()
-            self._stores = {}
-
-    close = failed
-
-    def _open(self, *, writes: bool) -> WebStore:
         with self._opening:
             if writes not in self._stores:
                 self._stores[writes] = _opened(self.place, writes=writes)
             return self._stores[writes]
+
+    def close(self) -> None:
+        """Close it; the next request opens it anew."""
+        with self._opening:
+            while self._stores:
+                self._stores.popitem()[1].close()
 
 
 def _opened(place: Place, *, writes: bool) -> WebStore:

@@ -11,11 +11,11 @@ import polars as pl
 from pydantic import Field
 
 from driftwatch.errors import UsageError
-from driftwatch.incidents.delivery import Delivery, status_text
+from driftwatch.incidents.delivery import Delivery
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import Silence, silences_incident, silencing
+from driftwatch.incidents.silence import silences_incident, silencing
 from driftwatch.model import Diagnosis, TargetKey
-from driftwatch.notify.advice import NOTHING_TO_DO, few, vllm_arguments
+from driftwatch.notify.advice import NOTHING_TO_DO, vllm_arguments
 from driftwatch.notify.headline import opening
 from driftwatch.notify.page import Line
 from driftwatch.notify.page import Page as IncidentPage
@@ -96,19 +96,8 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
         of = worst if page.first else named
         yield Look(title, clean(first.summary), lines, first.diagnosis, of)
     if is_over:
-        ended = _ended(page)
-        lines = [*page_lines(page.lines, today), ("", f"{ended[:1].upper()}{ended[1:]}.")]
+        lines = [*page_lines(page.lines, today)]
         yield Look(f"At its end, {moment(last.at, today)}", clean(page.summary), lines)
-
-
-def _ended(page: IncidentPage) -> str:
-    """How a page ended; if its recovery was measured, that no change is advised."""
-    if page.resolved_reason:
-        return f"{page.resolved_reason}; no recovery was measured"
-    over = page.phrases.over or f"{page.alert} is no longer true"
-    if page.ended_in_target is False:
-        return f"{over}; requests still missed their target"
-    return f"{over}: nothing was wrong any more, so no change is advised"
 
 
 def load(visit: Visit) -> Shown:
@@ -145,13 +134,13 @@ def load(visit: Visit) -> Shown:
         "span": span if incident.resolved_at else "",  # of the pages of its servers
         "end": store.newest_minute(),
         "related": [*_related(store, incident, until)],
-        "sent": _sent(incident, deliveries, silences, today),
         "change": vllm_arguments(moves),
         "explain": (page and page.links.explain) or f"driftwatch explain {incident.id}",
         "plot": _plot(visit, incident, deliveries, rows),
         "changes": changes(rows),
         "silences": silences,
-        "deliveries": [(one, status_text(one, today)) for one in deliveries],
+        "held_back": any(one.active(incident.firing_at or now) for one in silences),
+        "deliveries": deliveries,
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
         "verification": None if verified is None else verification_line(verified, today),
@@ -188,30 +177,6 @@ def _plot(
     sent = (one.sent_at for one in deliveries if one.event == "firing" and one.sent_at)
     return incident_plot(
         rows, visit.store.slo_of(incident.pool), incident, columns, min(sent, default=None), bands
-    )
-
-
-def _sent(
-    incident: Incident,
-    deliveries: Iterable[Delivery],
-    silences: Iterable[Silence],
-    today: date,
-) -> str:
-    """Which receivers got the page, in a sentence; where none did, why."""
-    pages = [one for one in deliveries if one.event == "firing"]
-    sent = [one.sent_at for one in pages if one.sent_at is not None]
-    if sent:
-        names = [*dict.fromkeys(clean(one.receiver) for one in pages if one.sent_at is not None)]
-        return f"Sent to {few(names[:4], len(names))}, {moment(min(sent), today)}."
-    if pages:
-        return f"No receiver has it: {status_text(pages[0], today)}."
-    if incident.firing_at is None:
-        return "It has not fired yet, so nobody got anything."
-    if any(one.active(incident.firing_at) for one in silences):
-        return "Nobody got it: a silence held it back."
-    return (
-        f"Nobody got it: no receiver takes a {incident.severity} of this pool and rule (of a "
-        "replay nobody gets anything)."
     )
 
 

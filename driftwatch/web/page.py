@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 from jinja2 import PackageLoader, StrictUndefined
@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from driftwatch import numbers
-from driftwatch.errors import UsageError
+from driftwatch.errors import DriftwatchError, UsageError
 from driftwatch.notify.page import http_url
 from driftwatch.notify.path import limit_row, path_rows, short_reason
 from driftwatch.numbers import clean, cut
@@ -105,7 +105,7 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
     if error["type"].startswith("datetime"):
         message = "is no time; write it as 2026-11-10T08:04Z"
     if error["type"] == "literal_error":  # an empty one counts as absent
-        message = message.removesuffix(" or ''").replace("'", "")
+        message = message.removesuffix(" or ''").replace("'", "").replace("be ", "be one of: ", 1)
     for words, plain in _PLAIN_WORDS.items():
         message = message.replace(words, plain)
     return f"{IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(message), 200)}"
@@ -132,14 +132,14 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page. ``load`` depends on its visit alone; it runs in a thread.
+    """One page, or a document. ``load`` depends on its visit alone; it runs in a thread.
 
     ``load`` raises NotFound, UsageError (a 400) or StoreError: each becomes a page.
     """
 
     path: str  # /incidents/{incident_id}
     title: str  # in the navigation
-    template: str  # in templates/, extends base.html
+    template: str  # in templates/, extends base.html; empty: the values are sent as JSON
     load: Callable[[Visit], Shown]
     query: type[Query] = Query
     is_placed: bool = False  # in the navigation
@@ -165,16 +165,15 @@ class Link:
     path: str
 
 
-class NotFound(Exception):
+class NotFound(DriftwatchError):
     """No page, server, pool, incident or report has this name; ``link``: where to search."""
 
     def __init__(self, message: str, link: Link) -> None:
         super().__init__(message)
-        self.message, self.link = message, link
+        self.link = link
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Which part of a list a page shows."""
 
     page: int
@@ -197,19 +196,19 @@ def paged(
     page = min(query.page, pages)
     if page != query.page:
         rows, _ = read(query.size, (page - 1) * query.size)
-    before = address(path, query, page=page - 1) if page > 1 else None
-    after = address(path, query, page=page + 1) if page < pages else None
-    return rows, Slice(page, pages, count, before, after)
 
+    def address(number: int) -> str:
+        other = query.model_copy(update={"page": number})
+        return f"{path}?{urlencode(other.model_dump(mode='json', exclude_defaults=True))}"
 
-def address(path: str, query: Query, **changes: object) -> str:
-    """The path with the query's parameters that are not defaults, after ``changes``.
-
-    >>> address("/fleet", Paged(size=20), page=3)
-    '/fleet?page=3&size=20'
-    """
-    wanted = query.model_copy(update=changes).model_dump(mode="json", exclude_defaults=True)
-    return f"{path}?{urlencode(wanted)}" if wanted else path
+    before, after = page > 1, page < pages
+    return rows, Slice(
+        page,
+        pages,
+        count,
+        address(page - 1) if before else None,
+        address(page + 1) if after else None,
+    )
 
 
 class _NameConvertor(PathConvertor):

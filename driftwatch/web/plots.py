@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import pairwise
-from math import ceil, inf, log
+from math import ceil, inf
 from types import MappingProxyType
 
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import Finding, Slo
 from driftwatch.notify.explanation import is_silent
 from driftwatch.notify.shares import LengthShares, shares
@@ -114,13 +115,30 @@ def signal_title(
     return f"10 min to {moment(end, today)}: {'; '.join(parts) or 'unknown'}"
 
 
-# subject of a rule → parts of the names of columns that its condition reads
-_ABOUT = {
-    "missed": ("target_missed", "slo_missed", "in_target"),
-    "wait": ("wait", "queue", "rejected", "deferred", "limit_full", "limit_binding"),
-    "speed": ("slower", "speed", "creeps", "drafts"),
-    "tokens": ("last_token", "tokens_per_second", "gpus_lost", "given_up", "gauges_live"),
-    "lengths": ("lengths", "tokens_drift", "phase_mix", "tokens_mean", "prefix_hits"),
+# subject of a rule → its signals, their worst point in words, parts of the names of columns that
+# its condition reads
+_ABOUT: Mapping[str, tuple[Sequence[str], str, tuple[str, ...]]] = {
+    "missed": ((), "", ("target_missed", "slo_missed", "in_target")),
+    "wait": (
+        ("batch_assembly_wait_seconds",),
+        "mean wait in the queue {high}",
+        ("wait", "queue", "rejected", "deferred", "limit_full", "limit_binding"),
+    ),
+    "speed": (
+        (SPEED,),
+        "speed at equal load {low} of the baseline's",
+        ("slower", "speed", "creeps", "drafts"),
+    ),
+    "tokens": (
+        RATES,
+        "throughput {low}",
+        ("last_token", "tokens_per_second", "gpus_lost", "given_up", "gauges_live"),
+    ),
+    "lengths": (
+        LENGTHS,
+        "{word} {low} to {high} tokens",
+        ("lengths", "tokens_drift", "phase_mix", "tokens_mean", "prefix_hits"),
+    ),
 }
 
 
@@ -130,7 +148,7 @@ def subjects(columns: Collection[str]) -> list[str]:
     >>> subjects({"limit_full", "lengths_moved", "target_missed"})
     ['missed', 'wait', 'lengths']
     """
-    parts = _ABOUT.items()
+    parts = ((what, some) for what, (_, _, some) in _ABOUT.items())
     return [what for what, some in parts if any(p in c for p in some for c in columns)][:3]
 
 
@@ -142,8 +160,8 @@ def incident_plot(
     sent_at: datetime | None,
     bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> Plot | None:
-    """What an incident's rule reads, over its time; where none of it was measured, missed requests,
-    wait or throughput; None if these are unknown, too.
+    """What an incident's rule reads, over its time. Where none of that was measured: missed
+    requests, else wait, else throughput; None where these are unknown, too.
 
     ``rows``: ``STORED_SCHEMA``, instance, engine and ``seconds``, by server and time; ``columns``:
     what its rule reads; ``sent_at``: when a receiver took its page, None = none did; ``bands``: of
@@ -162,15 +180,17 @@ def incident_plot(
     ended = incident.resolved_at or last
     during = table.filter(pl.col("end") > incident.started_at, begins < ended)
     servers = rows.n_unique(["instance", "engine"])
+    in_it = rows.filter(pl.col("end") > incident.started_at, pl.col("end") <= ended)
+    hung = in_it["seconds_since_last_token"].max()
     wanted, parts = subjects(columns), list[tuple[Panel, str]]()
     for what in (*wanted, *(one for one in ("missed", "wait", "tokens") if one not in wanted)):
         if parts and what not in wanted:
             break
         if what == "missed":
             parts += _missed_panels(table, during, width, slo, servers)
-        elif (found := _worst(what, during, incident)) is not None:
-            name, finding = found
-            parts.append((_panel([name], table, width, span, bands, " of the slowest"), finding))
+        elif (finding := _worst(what, during, hung)) is not None:
+            names = [_rate(table)] if what == "tokens" else _ABOUT[what][0]
+            parts.append((_panel(names, table, width, span, bands, " of the slowest"), finding))
     if not parts:
         return None
     ends = (span[0].timestamp(), last.timestamp())
@@ -188,54 +208,34 @@ def incident_plot(
 def _missed_panels(
     table: pl.DataFrame, during: pl.DataFrame, width: int, slo: Slo | None, servers: int
 ) -> Iterator[tuple[Panel, str]]:
-    """Each latency that missed its target too often, with its finding; else each that is known."""
-    known = {name: v for name in LATENCIES if isinstance(v := during[name].max(), float)}
+    """Each latency that missed its target too often, else each latency that was measured."""
+    most = {name: v for name in LATENCIES if isinstance(v := during[name].max(), float)}
     allowed = 1.0 if slo is None else 1 - slo.share
     on = f" on {servers} servers" if servers > 1 else ""
     x = [at.timestamp() - width / 2 for at in table["end"]]
-    for name in [name for name, worst in known.items() if worst > allowed] or known:
+    for name in [name for name, worst in most.items() if worst > allowed] or most:
         target = f"{LATENCIES[name]} {getattr(slo, f'{name}_seconds'):g} s"
         level = Series("level", "the target allows", y=[100 * allowed], colour=2)
         line = Series("line", "", x, (100 * table[name]).to_list())
         panel = Panel(Axis(f"requests that miss {target}, %", high=100.0), [level, line])
-        yield panel, f"up to {percent(known[name])} of requests{on} missed {target}"
+        yield panel, f"up to {percent(most[name])} of requests{on} missed {target}"
 
 
-def _worst(what: str, during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
-    """The signal of a subject, and its worst point in words; None: it is unknown."""
-    if what == "lengths":
-        return _moved(during, incident)
-    name, words, worst = {
-        "wait": ("batch_assembly_wait_seconds", "mean wait in the queue {}", during.max),
-        "speed": (SPEED, "speed at equal load {} of the baseline's", during.min),
-        "tokens": (_rate(during), "throughput {}", during.min),
-    }[what]
-    value = worst()[name].item()
-    return None if value is None else (name, words.format(SIGNALS[name].write(value)))
+def _worst(what: str, during: pl.DataFrame, hung: object) -> str | None:
+    """The worst point of a subject's signals in words; None: they are unknown.
 
-
-def _moved(during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
-    """The length that moved, and its worst point in words: the rule's own, else the page's cause,
-    else the one that is furthest from its baseline on the page; without a page or baseline the one
-    that varied most. None: both are unknown.
+    ``hung``: the longest time without a token although requests are there, in seconds.
     """
-    page, own = incident.page, f"{incident.labels.get('signal')}_mean"
-    if page is not None and (first := page.as_first.diagnosis) is not None and first.cause:
-        own = f"{first.cause.removesuffix('s')}_tokens_mean"
-    baseline = None if page is None else page.as_first.baseline or page.baseline
-    found = []
-    for name in LENGTHS:
-        low, high, word = during[name].min(), during[name].max(), name.split("_")[0]
-        if not isinstance(low, float) or not isinstance(high, float) or low <= 0:
-            continue
-        before = None if baseline is None else baseline.values.get(name)
-        now = None if page is None else page.value(name)
-        distance, text = log(high / low), f"mean {word} {tokens(low)} to {tokens(high)} tokens"
-        if before and now:
-            distance, worst = abs(log(now / before)), high if now > before else low
-            text = f"mean {word} {tokens(before)} → {tokens(worst)} tokens"
-        found.append((name == own, distance, name, text))
-    return max(found)[2:] if found else None
+    if what == "tokens" and isinstance(hung, float) and hung >= STUCK_SECONDS:
+        return f"no tokens for {duration(hung)}"
+    names, words, _ = _ABOUT[what]
+    ends = [(SIGNALS[one], during[one].min(), during[one].max()) for one in names]
+    found = [
+        words.format(word=one.word, low=one.write(low), high=one.write(high))
+        for one, low, high in ends
+        if isinstance(low, float) and isinstance(high, float)
+    ]
+    return "; ".join(found[:1] if what == "tokens" else found) or None
 
 
 def event_ticks(
@@ -279,7 +279,7 @@ _OF_HISTOGRAM = ("buckets", "edges")
 
 
 def length_plots(finding: Finding) -> Iterator[Plot]:
-    """Each length whose histogram is known, over the baseline's."""
+    """The distribution of each length that has a histogram, over the baseline's."""
     for stem in STEMS:
         both = shares(finding.histograms, stem)
         if both is not None:

@@ -16,13 +16,13 @@ PATH, WEEK = "/reports", "/reports/{week}"
 
 def load_list(visit: Visit) -> Shown:
     """One part of the weeks, the newest first."""
-    weeks, end = visit.store.kept_reports(), visit.store.newest_minute()
+    end = visit.store.newest_minute()
     week = week_of(end or visit.now).name
-    rows, part = paged(visit.query, PATH, lambda size, at: (weeks[at : at + size], len(weeks)))
+    rows, part = paged(visit.query, PATH, visit.store.kept_reports)
     return {
         "title": "Reports",
         "end": end,
-        "rows": [(_link(name), made_at) for name, made_at in rows],
+        "rows": [(week, _title(week), made_at) for week, made_at in rows],
         "part": part,
         "make": visit.web.command("report", "--week", week, "--html", f"report-{week}.html"),
     }
@@ -30,11 +30,11 @@ def load_list(visit: Visit) -> Shown:
 
 def load(visit: Visit) -> Shown:
     """The page of the path's week."""
-    name, stored = visit.path["week"], stored_report(visit)
+    stored = stored_report(visit)
     # one that another version wrote may lack what this one draws
     is_drawn = stored.get("schema_version") == Report.model_fields["schema_version"].default
     return {
-        "title": _link(name).text,
+        "title": _title(visit.path["week"]),
         "summary": clean(str(stored.get("summary") or "no summary")),
         # its template escapes every text
         "report": as_html_body(Report.model_validate(stored)) if is_drawn else None,
@@ -53,12 +53,11 @@ def stored_report(visit: Visit) -> dict[str, Any]:
     return stored
 
 
-def _link(week: str) -> Link:
+def _title(week: str) -> str:
     try:
-        text = week_named(week).title
+        return week_named(week).title
     except UsageError:
-        text = clean(week)
-    return Link(text, f"{PATH}/{week}")
+        return clean(week)
 
 
 LIST = Page(PATH, "Reports", "reports.html", load_list, Paged, is_placed=True)

@@ -37,6 +37,7 @@ _OF_BASELINE = timedelta(days=3)  # usual ranges are of the end of the baseline
 _INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
 _MINUTE = timedelta(minutes=1)
 _ANSWER = "moment of the answer above"
+_NONE_FINISHED = "no request finished in these minutes"
 
 
 class TargetQuery(Query):
@@ -101,6 +102,7 @@ def load(visit: Visit) -> Shown:
     found = _explained(visit, now, query.at or (scraped[-1] if scraped else until))
     finding, answer = found.finding, _answer(visit, now, found, asked)
     is_hung = finding is not None and is_silent(finding.evidence)
+    why = None if finding is None else finding.reasons.get("prompt_tokens_mean")
     headline, as_of = answer.headline.lower(), [] if asked is None else ["--at", _stamp(asked)]
     return {
         "title": f"Target {cut(clean(now.key.text), 80)}",
@@ -114,7 +116,7 @@ def load(visit: Visit) -> Shown:
         "to": f"&to={_stamp(until)}" if query.until else "",
         "ranges": [(t, _stamp(until - timedelta(hours=hours))) for t, hours in _RANGES.items()],
         "lengths": [] if finding is None else [*length_plots(finding)],
-        "without_lengths": "no request finished" if is_hung else _without_lengths(finding),
+        "without_lengths": _NONE_FINISHED if is_hung else why or _NONE_FINISHED,
         "no_data": None if scraped else found.why,
         "signals": _signals(visit, now, found, rows, (since, until)) if scraped else None,
         "explain": visit.web.command("explain", clean(now.key.text), *as_of),
@@ -167,11 +169,6 @@ def _message_at(visit: Visit, now: ServerNow, at: datetime) -> tuple[Incident, M
     return None
 
 
-def _without_lengths(finding: Finding | None) -> str:
-    why = None if finding is None else finding.reasons.get("prompt_tokens_mean")
-    return why or "no request finished in these minutes"
-
-
 def _explained(visit: Visit, now: ServerNow, end: datetime) -> Explained:
     plan, store = visit.web.plan, visit.store
     of = Baselines(tuple(store.baselines_naming(now.key, now.pool)))
@@ -200,6 +197,7 @@ def _signals(
         bands = usual(store.past(since, baseline.until, [now.key], SIGNAL_COLUMNS))
         why = "fewer than an hour of its own minutes of the baseline's window is stored"
     near = store.incidents_between(now.pool, span, _INCIDENTS)
+    near.sort(key=lambda one: one.started_at)
     incidents = [one for one in near if now.key in servers_of(one)]
     changed = changes(rows)[-_CHANGES:]
     ends = (span[0].timestamp(), span[1].timestamp())

@@ -145,5 +145,5 @@ def test_a_locked_database_is_read_and_not_written(
 
 def test_reading_cannot_write(web: Web) -> None:
     with pytest.raises(Exception, match="is read-only") as refused:
-        web.database.reader().note_action("note", "Ana", END)
+        web.database.store(writes=False).note_action("note", "Ana", END)
     assert getattr(refused.value, "code", "") == "read-only"

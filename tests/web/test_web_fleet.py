@@ -115,7 +115,7 @@ def test_filters_and_parts_stand_in_the_address(
         ("?size=1000000000", "parameter size: must be less than or equal to 50"),
         ("?page=0", "parameter page: must be greater than or equal to 1"),
         ("?stat=firing", "there is no parameter stat; did you mean state?"),
-        ("?state=fine", "parameter state: must be firing, acknowledged, silenced, no data"),
+        ("?state=fine", "parameter state: must be one of: firing, acknowledged, silenced, no data"),
         ("?q=%00", "holds a NUL"),
     ],
 )
@@ -132,8 +132,9 @@ def test_old_data_is_shown_with_its_age(tmp_path: Path, web: Web) -> None:
         # no colour of a state of now
         assert "Old data: the newest minute is of" in html and not re.search(r"state s-\w", html)
         assert "2 h ago" in html and ">target missed<" in html, path
-    for path in ("/pools/late", "/targets/late:8000"):
+    for path in ("/pools/late", "/targets/late:8000", f"/incidents/{'a' * 12}"):
         assert "as of 2 h ago" in client.get(path).text
+    assert "Old data" in client.get("/incidents").text
     assert "Old data" not in browser(web).get("/fleet").text
 
 
@@ -176,6 +177,7 @@ def test_a_pool_has_the_answer_of_its_worst_incident(web: Web, client: TestClien
     assert (view["row"].state, view["incidents"][0].id) == ("firing", "a" * 12)
     assert ">firing<" in html and ">acknowledged<" in html and "No baseline is in force" in html
     assert "<title>24 h of its speed: 80 % to 80 %, " in html
+    assert "<title>24 h of requests in target: 100 % to 100 %, " in html
 
 
 @contextmanager
@@ -200,8 +202,8 @@ def test_a_large_fleet_costs_few_statements_and_bytes(tmp_path: Path) -> None:
     ]
     fleet_database(tmp_path / "large.db", rows, incidents)
     client = browser(web_at(tmp_path / "large.db", END, tmp_path))
-    first = client.get("/fleet")
-    assert len(first.content) < 100_000
+    for path in ("/fleet", "/fleet?q=gpu&size=50"):
+        assert len(client.get(path).content) < 100_000
     for path, most in (("/fleet?page=2", 6), ("/pools/p3", 20), ("/fleet?q=gpu", 10)):
         with counted() as statements:
             assert client.get(path).status_code == 200

@@ -17,7 +17,6 @@ import polars as pl
 import pytest
 from made_incidents import with_values
 from page_cases import CASES
-from small_page import small_page
 from web_cases import (
     ANA,
     BEN,
@@ -34,7 +33,7 @@ from web_cases import (
 )
 
 from driftwatch.incidents.silence import silencing
-from driftwatch.model import Diagnosis, Slo
+from driftwatch.model import Slo
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -88,7 +87,7 @@ def test_an_incident_has_its_page_its_picture_and_its_deliveries(
     view = shown(web, path)
     assert "</span> host:8000: first token takes 2.5 s" in html.replace('<span class="w">', "")
     assert view["looks"][0].diagnosis.path and "Is something costing throughput?" in html
-    assert [one.receiver for one, _ in view["deliveries"]] == ["oncall"]
+    assert [one.receiver for one in view["deliveries"]] == ["oncall"] and "Sent to oncall, " in html
     assert "driftwatch explain" in html
     assert client.get(f"/incidents/{firing.incident_id[:6]}").status_code == 200
 
@@ -120,15 +119,13 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     assert "a point every 5 min" in drawn and drawn.count(">100<") == 2  # room above 100 %
     assert "<title>a:1: restart, max_num_seqs 256 → 512</title>" in drawn
     assert drawn.count('class="hatch"') == 2 and "requests that miss TTFT 1 s, %" in drawn
-    # of two lengths the one that the page names, though the other varied more
     late = pl.col("end") > fired_at
     sums = {"prompt_tokens_sum": pl.when(late).then(900.0).otherwise(600.0),
             "generation_tokens_sum": pl.when(late).then(900.0).otherwise(100.0)}  # fmt: skip
     n = {f"{stem}_tokens_count": pl.lit(10.0) for stem in ("prompt", "generation")}
-    named = small_page(diagnosis=Diagnosis("t", "kv_pressure", (), "prompts"))
-    both = incident_plot(rows.with_columns(**sums, **n), None, with_values(incident, page=named),
-                         {"lengths_moved"}, None)  # fmt: skip
-    assert both is not None and both.title == "Worst 5 min: mean prompt 72.0 to 90.0 tokens"
+    both = incident_plot(rows.with_columns(**sums, **n), None, incident, {"lengths_moved"}, None)
+    lengths = "prompts 72.0 to 90.0 tokens; generations 42.0 to 90.0 tokens"
+    assert both is not None and both.title == f"Worst 5 min: {lengths}"
 
 
 def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: Recorded) -> None:
@@ -145,12 +142,8 @@ def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: R
     first, last = looks(over, today)
     assert (first.title, first.line_1) == (alone.title, page.summary)
     assert last.title.startswith("At its end, ") and last.diagnosis is None
-    assert last.line_1 == "RESOLVED" and last.lines[-1][1].endswith("so no change is advised.")
+    assert last.line_1 == "RESOLVED"
     assert [*looks(over.model_copy(update={"first": None}), today)] == [last]
-    closed = over.model_copy(update={"resolved_reason": "its server is gone"})
-    assert [*looks(closed, today)][1].lines[-1][1] == (
-        "Its server is gone; no recovery was measured."
-    )
 
 
 def test_a_change_can_be_copied_until_the_incident_is_over(
@@ -177,13 +170,13 @@ def test_a_silence_that_held_a_page_back_is_named(
     path = f"/incidents/{copied.incident_id}"
     with sqlite3.connect(copied.path) as connection:
         connection.execute("DELETE FROM deliveries")
-    assert shown(web, path)["sent"].startswith("Nobody got it: no receiver takes")
+    nobody = "Nobody got it: no receiver takes"
+    assert nobody in browser(web).get(path).text
     assert "The reason or comment: is missing" in send(browser(web), path, "silence", ANA).text
     send(browser(web), path, "silence", ANA, comment="draining")
-    view = shown(web, path)
-    assert view["sent"].startswith("Nobody got it: no receiver takes")  # it came later
-    (held,) = view["silences"]
+    (held,) = shown(web, path)["silences"]
     html = browser(web).get(path).text
+    assert nobody in html  # the silence came later
     assert "by Ana: draining" in html and f"driftwatch silence --expire {held.id}" in html
     assert (
         "no silence ffff holds" in send(browser(web), path, "end-silence", BEN, silence="ffff").text
@@ -199,7 +192,7 @@ def test_a_silence_that_held_a_page_back_is_named(
         one = store.incident(copied.incident_id)
         before = one.started_at - MINUTE
         store.add_silence(silencing(one), until=copied.now, by="Ben", at=before, comment="")
-    assert shown(web, path)["sent"] == "Nobody got it: a silence held it back."
+    assert "Nobody got it: a silence held it back." in browser(web).get(path).text
 
 
 def test_messages_stand_whole_and_other_incidents_of_the_server_are_named(
@@ -217,15 +210,6 @@ def test_messages_stand_whole_and_other_incidents_of_the_server_are_named(
     assert [near.id for near in view["related"]] == ["b" * 12]
     # the length that the page names, beside the wait in the queue of a full limit
     assert "mean wait in the queue" in view["plot"].title
-
-
-def test_old_minutes_are_named_on_the_pages_of_incidents(
-    web: Web, firing: Recorded, tmp_path: Path
-) -> None:
-    later = web_at(firing.path, firing.now + timedelta(hours=2), tmp_path)
-    for path in ("/incidents", f"/incidents/{firing.incident_id}"):
-        assert "Old data" not in browser(web).get(path).text
-        assert "Old data" in browser(later).get(path).text
 
 
 def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Recorded) -> None:

@@ -121,7 +121,7 @@ def shown(web: Web, path: str, **query: str) -> dict[str, Any]:
         found = compile_path(page.path)[0].match(path)
         if found is not None:
             wanted = page.query.model_validate(query)
-            store, now = web.database.reader(), web.clock.now()
+            store, now = web.database.store(writes=False), web.clock.now()
             return page.load(Visit(web, store, now, found.groupdict(), wanted))
     raise AssertionError(f"no page {path}")
 
