@@ -142,9 +142,6 @@ class Collected:
     silent: str | None = None
     # the source was queried; False where no interval was due
     was_asked: bool = True
-    # starts of the minutes in which any target was scraped, where ``scrapes`` has those of some
-    # targets only; None = those of ``scrapes``
-    looks: pl.Series | None = None
 
 
 # Chooses which of the listed targets the source reads scrapes of.

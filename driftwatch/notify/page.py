@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from pydantic import model_validator
-
 from driftwatch.documents import Document
 from driftwatch.model import Advice, Diagnosis, Severity, Slo
 from driftwatch.verify.verification import Verification
@@ -123,9 +121,6 @@ class First(Document):
     baseline: Baseline | None = None
 
 
-_OF_0_16 = ("answered_by", "alike", "otherwise")
-
-
 class Page(Document):
     """One message about an incident: firing, updated, verified or resolved."""
 
@@ -178,15 +173,6 @@ class Page(Document):
     def baseline_values(self) -> Mapping[str, Any]:
         """Column → value of the baseline; empty without one."""
         return {} if self.baseline is None else self.baseline.values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_stored_by_0_16(cls, values: Any) -> Any:
-        """Pages of open incidents that 0.16 stored have three fields more."""
-        if isinstance(values, Mapping) and "answered_by" in values:
-            servers = {n: v for n, v in values["servers"].items() if n not in _OF_0_16}
-            return {**{n: v for n, v in values.items() if n not in _OF_0_16}, "servers": servers}
-        return values
 
     @property
     def as_first(self) -> First:

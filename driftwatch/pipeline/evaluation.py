@@ -67,7 +67,6 @@ def signals_of(
         minutes=found.recent.filter(pl.col("end") > last - HISTORY),
         inputs_seen=found.inputs_seen,
         samples=made.samples,
-        scraped=state.scraped.filter(pl.col("start") >= last),
         evaluated_until=last,
         frames=frames,
     )

@@ -19,7 +19,7 @@ from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import KEY, TIME, Collected, Source, keys_frame
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import State, nothing_scraped
+from driftwatch.pipeline.state import State
 
 _MINUTE = timedelta(minutes=1)
 RETIRED_AFTER = timedelta(minutes=15)
@@ -52,10 +52,6 @@ class TickInput:
     since: datetime | None = None
     # targets whose source answered that it does not know them
     not_listed: frozenset[TargetKey] = frozenset()
-    # targets that belong to another batch now → why
-    moved: Mapping[TargetKey, str] = field(default_factory=dict)
-    # :data:`driftwatch.pipeline.state.SCRAPED_SCHEMA`, where there are several batches
-    scraped: pl.DataFrame = field(default_factory=nothing_scraped)
 
     @classmethod
     def of(
@@ -116,7 +112,6 @@ def roster(state: State, given: TickInput, plan: Plan) -> Roster:
         none_lists = given.configured == answering and origin not in given.configured
         if origin is not None and (none_lists or (key in not_listed and origin in given.pages)):
             departed[key] = UNCONFIGURED
-    departed |= {key: why for key, why in given.moved.items() if key in missing}
     reborn = frozenset(k for k, t in listed.items() if k in before and _is_another(before[k], t))
     present = {
         key: target if key in reborn else _as_known(target, before.get(key))
@@ -175,7 +170,7 @@ def with_unlisted(
     """
     origin = _texts([(*key, name) for key, name in state.origins.items()], *KEY, "source")
     starts = scrapes.select(*KEY, start=pl.col("time").dt.truncate("1m")).join(origin, on=KEY)
-    answered = pl.concat([starts.select("source", "start"), state.scraped]).unique()
+    answered = starts.select("source", "start").unique()
     late = _texts(list(given.late.items()), "source", "late_why").with_columns(
         # of a source that never answered every minute is late
         late_from=pl.Series([state.collected_until.get(n, _EVER) for n in given.late], dtype=TIME)

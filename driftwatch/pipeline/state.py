@@ -16,7 +16,6 @@ from driftwatch.baselines.in_force import InForce, no_releases
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import (
     KEY_COLUMNS,
-    TIME,
     SourceProblem,
     empty_scrapes,
     keys_frame,
@@ -37,13 +36,6 @@ __all__ = ["HISTORY", "Outcome", "State"]
 
 # The first question to a source covers this much; GPU readings are kept as long.
 FIRST_LOOK = timedelta(minutes=16)
-# minutes (their starts) in which a source scraped a target of any batch
-SCRAPED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {"source": pl.String, "start": TIME}
-
-
-def nothing_scraped() -> pl.DataFrame:
-    """No minute of :data:`SCRAPED_SCHEMA`."""
-    return pl.DataFrame(schema=SCRAPED_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +72,6 @@ class State:
     # the last release of each target, and since when it runs
     releases: pl.DataFrame = field(default_factory=no_releases)
     verifications: Verifications = field(default_factory=Verifications)
-    # :data:`SCRAPED_SCHEMA`, of minutes that are not evaluated yet; none of one batch
-    scraped: pl.DataFrame = field(default_factory=nothing_scraped)
     # simulate advice only for minutes that end after this: a tick that catches up after a restart
     # would take too long otherwise; None = for every minute
     simulates_after: datetime | None = None

@@ -23,13 +23,13 @@ from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.incidents import just_ended
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import HISTORY, State, nothing_scraped
+from driftwatch.pipeline.state import HISTORY, State
 from driftwatch.pipeline.verifications import RUNS_MEMORY, runs_memory, verifications_from
 from driftwatch.store.minute_columns import from_arrow, minute_rows_of, to_arrow
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
-_MEMORY, _RELEASES, _INPUTS, _SCRAPED = "tick", "tick.releases", "tick.seen", "tick.looks"
+_MEMORY, _RELEASES, _INPUTS = "tick", "tick.releases", "tick.seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,6 @@ def memory_of(state: State, before: State | None = None) -> dict[str, bytes]:
         ],
     )
     frames = {_RELEASES: state.releases, _INPUTS: state.inputs_seen}
-    if len(state.scraped):
-        frames[_SCRAPED] = state.scraped
     runs = state.verifications.runs
     is_stored = before is not None and before.verifications.runs == runs
     return {
@@ -98,15 +96,12 @@ def state_from(store: Store, now: datetime) -> State:
     if _MEMORY not in kept:
         return State(incidents=incidents, baselines=baselines)
     memory = _Memory.read(kept[_MEMORY])
-    frames = {n: from_arrow(kept[n]) for n in (_RELEASES, _INPUTS, _SCRAPED) if n in kept}
+    frames = {n: from_arrow(kept[n]) for n in (_RELEASES, _INPUTS) if n in kept}
     until, targets = memory.evaluated_until or now, memory.by_key
     rows = store.past(until - HISTORY, until, targets)
     minutes = minute_rows_of(rows.filter(pl.col("seconds") == MINUTE)).select(*RECENT)
     # scrapes since the last minute, the one before it, and readings of GPUs are read again
     again = until - timedelta(seconds=MAX_GAP_SECONDS)
-    scraped = frames.get(_SCRAPED, nothing_scraped())
-    if memory.evaluated_until is not None:
-        scraped = scraped.filter(pl.col("start") >= until)
     return State(
         scrapes=_scraped_last(minutes, again),
         collected_until={name: min(at, again) for name, at in memory.collected_until.items()},
@@ -123,7 +118,6 @@ def state_from(store: Store, now: datetime) -> State:
         ),
         releases=frames.get(_RELEASES, no_releases()),
         verifications=verifications_from(store, kept.get(RUNS_MEMORY)),
-        scraped=scraped,
     )
 
 

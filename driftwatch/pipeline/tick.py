@@ -141,7 +141,6 @@ def _with_collected(
         targets=now.targets,
         origins=now.origins,
         incidents=incidents,
-        scraped=pl.concat([state.scraped, context.given.scraped]).unique(maintain_order=True),
     )
     nothing = pl.DataFrame()
     transitions = tuple(closing(plan, one) for one in closed)

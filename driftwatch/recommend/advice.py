@@ -176,8 +176,6 @@ class Answer(Document):
     what_ifs: tuple[Candidate, ...] = ()
     advised: Candidate | None = None
     gain: GainRange | None = None
-    # of answers that 0.17 stored: at the baseline's lengths
-    capacity_reference_requests_per_second: float | None = None
     traffic_of: str | None = None
     offered_requests_per_second: float | None = None
     settings: Mapping[str, float] = field(default_factory=dict)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import polars as pl
 import structlog
 
 from driftwatch.collect.schema import KEY, Collected, keys_frame
@@ -28,16 +27,16 @@ from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import TickInput
-from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_scraped
+from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.stored_state import memory_of, reports_memory, state_from
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
+from driftwatch.pipeline.verifications import Verified, verify_changes
 from driftwatch.receivers.registry import Receiver, without_ignored
 from driftwatch.service.sources import OwnPools
 from driftwatch.settings.receivers import BY_LABELS
 from driftwatch.store.database import repeated_after_conflict
 from driftwatch.store.latest import Latest
-from driftwatch.store.progress import BatchProgress, batch_of
+from driftwatch.store.progress import BatchProgress
 from driftwatch.store.store import Store, TickRecord
 
 # After a restart, simulate advice only for the last ten minutes: a simulation takes a second or
@@ -110,8 +109,6 @@ class Batch:
         """
         began, plan = time.monotonic(), context.plan
         before = self._with_current_baselines(self.state)
-        if self.store.batch is not None:
-            before = self._with_moved_pools(before, given)
         ready = replace(
             before,
             collected_until=given.collected_until,
@@ -193,24 +190,6 @@ class Batch:
         self._in_force = in_force
         return replace(state, baselines=self.store.baselines())
 
-    def _with_moved_pools(self, state: State, given: TickInput) -> State:
-        """The state with what is open of its own pools: a pool may have changed batches."""
-        opened = state.verifications.opened
-        incidents = {k: i for k, i in state.incidents.items() if self._has(i)}
-        if moved := given.moved.keys() & state.targets.keys():
-            opened = {key: one for key, one in opened.items() if key not in moved}
-        listed = {key for one in given.answers.values() for key in one.targets}
-        if new := listed - state.targets.keys():
-            theirs = self.store.open_elsewhere()
-            incidents = {k: i for k, i in theirs.items() if self._has(i)} | incidents
-            stored = open_by_target(self.store.open_verifications())
-            opened = {**opened, **{key: one for key, one in stored.items() if key in new}}
-        verifications = replace(state.verifications, opened=opened)
-        return replace(state, incidents=incidents, verifications=verifications)
-
-    def _has(self, incident: Incident) -> bool:
-        return batch_of(incident.pool, self.progress.of) == self.progress.number
-
 
 class ListedPools:
     """The pools of listed targets, looked up once for all batches."""
@@ -235,31 +214,12 @@ def of_batch(
     ``pools``: every target that is listed, with its pool.
     """
     answers: dict[str, Collected] = {}
-    moved: dict[TargetKey, str] = {}
     for name, one in given.answers.items():
-        listed, theirs = {}, {}
-        for key, target in one.targets.items():
-            pool = pools[key].pool or ""
-            if own.has_pool(pool):
-                listed[key] = target
-            elif key in state.targets:
-                theirs[key] = f"the server is in pool {pool} now"
-        keys = listed.keys() | (state.targets.keys() - theirs.keys())
+        listed = {k: t for k, t in one.targets.items() if own.has_pool(pools[k].pool or "")}
+        keys = listed.keys() | (state.targets.keys() - one.targets.keys())
         scrapes = one.scrapes.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
         answers[name] = replace(one, targets=listed, scrapes=scrapes)
-        moved |= theirs
-    return replace(given, answers=answers, moved=moved, scraped=_scraped(given))
-
-
-def _scraped(given: TickInput) -> pl.DataFrame:
-    """The minutes in which a source scraped a target of any batch."""
-    each = (
-        pl.DataFrame({"source": name, "start": one.looks}, schema=SCRAPED_SCHEMA)
-        if one.looks is not None
-        else one.scrapes.select(source=pl.lit(name), start=pl.col("time").dt.truncate("1m"))
-        for name, one in given.answers.items()
-    )
-    return pl.concat([nothing_scraped(), *each]).unique(maintain_order=True)
+    return replace(given, answers=answers)
 
 
 @repeated_after_conflict

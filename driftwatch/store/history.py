@@ -113,16 +113,14 @@ class History(Database):
                 for row in connection.execute(query)
             ]
 
-    def advices(
-        self, since: datetime, until: datetime, key: TargetKey | None = None
-    ) -> list[TargetAdvice]:
-        """Answers given in [since, until), in order of time; only of one target where ``key``.
+    def advices(self, since: datetime, until: datetime) -> list[TargetAdvice]:
+        """Answers given in [since, until), in order of time.
 
         Answers in the form of an earlier version are left out.
         """
         from driftwatch.recommend.advice import Answer  # loads what simulates
 
-        query = _of(advice, key).where(advice.c.at >= since, advice.c.at < until)
+        query = select(advice).where(advice.c.at >= since, advice.c.at < until)
         rows = self._all(query.order_by(advice.c.at, advice.c.id))
         found = []
         for row in rows:
@@ -132,12 +130,10 @@ class History(Database):
                 found.append(TargetAdvice(*about, answer, row["incident_id"]))
         return found
 
-    def verifications(
-        self, since: datetime, until: datetime, key: TargetKey | None = None
-    ) -> list[Verification]:
+    def verifications(self, since: datetime, until: datetime) -> list[Verification]:
         """Verifications that were open in some of [since, until), in order of their opening."""
         closed_at = verifications.c.closed_at
-        query = _of(verifications, key).where(
+        query = select(verifications).where(
             verifications.c.opened_at < until, or_(closed_at.is_(None), closed_at >= since)
         )
         return self._verifications(query)
@@ -339,10 +335,3 @@ def _put(
         connection.execute(delete(table).where(table.c.id.in_(ids)))
     if last:
         connection.execute(insert(table), list(last.values()))
-
-
-def _of(table: Table, key: TargetKey | None) -> Select[Any]:
-    query = select(table)
-    if key is None:
-        return query
-    return query.where(table.c.instance == key.instance, table.c.engine == key.engine)

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     RowMapping,
     Table,
@@ -54,15 +53,7 @@ class Incidents(Database):
     def open_incidents(self) -> dict[str, Incident]:
         """Pending and firing incidents by key; of a batch its own."""
         own = true() if self.batch is None else incidents.c.batch == self.batch
-        return self._open_incidents(own)
-
-    def open_elsewhere(self) -> dict[str, Incident]:
-        """Those of other batches and of none: after pools moved one may be of this batch."""
-        own = incidents.c.batch.is_not_distinct_from(self.batch)
-        return self._open_incidents(~own)
-
-    def _open_incidents(self, whose: ColumnElement[bool]) -> dict[str, Incident]:
-        query = select(incidents).where(whose, incidents.c.state != "resolved")
+        query = select(incidents).where(own, incidents.c.state != "resolved")
         rows = self._all(query.order_by(incidents.c.key))
         return {row["key"]: stored_incident(row) for row in rows}
 

@@ -293,8 +293,6 @@ def test_parts_together_are_what_is_read_at_once(prometheus: PrometheusServer) -
         assert_frame_equal(both, whole.scrapes)
         for half in halves:
             assert (half.targets, half.problems) == (whole.targets, whole.problems)
-            assert half.looks is not None
-            assert half.looks.to_list() == [span[0]]
     assert whole.scrapes.filter(~pl.col("ok"))["instance"].unique().to_list() == [ODD[4]]
     for source in sources:
         source.close()

@@ -46,9 +46,8 @@ class NarrowSource(FrameSource):
             return every
         rows = [tuple(key) for key in own(self.targets)]
         keys = pl.DataFrame(rows, dict.fromkeys(KEY, pl.String), orient="row")
-        looks = every.scrapes["time"].dt.truncate("1m").unique()
         scrapes = every.scrapes.join(keys, on=KEY, how="semi", maintain_order="left")
-        return replace(every, scrapes=scrapes, looks=looks)
+        return replace(every, scrapes=scrapes)
 
 
 @cache

@@ -175,16 +175,15 @@ class PrometheusSource:
         # an incomplete answer about `up` does not show which targets left
         there = dict(listed.targets) if doubt is None else {**self._targets, **listed.targets}
         self._targets = self._images.added(there, lambda text: self._labels(text, request))
-        scrapes, looks = listed.scrapes, None
+        scrapes = listed.scrapes
         if own is not None:
-            looks = scrapes["time"].dt.truncate("1m").unique().sort()
             own_answer = self._read_own(request, queries, own(self._targets), ups, attempts)
             request.problems += [problem for problem in own_answer.problems if problem.lost]
             scrapes = own_answer.scrapes
         problems = folded((*request.problems, *listed.problems))
         scrapes = self._with_foreign_reasons(scrapes)
         targets = {**listed.targets, **self._targets}
-        return Collected(scrapes, targets, problems, silent=doubt, looks=looks)
+        return Collected(scrapes, targets, problems, silent=doubt)
 
     def _labels(self, text: str, request: _Request) -> Sequence[Labels]:
         """Labels of the series that a query brings; none where it fails."""
