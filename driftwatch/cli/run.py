@@ -156,13 +156,15 @@ def _service(
     from driftwatch.service.run import Service
 
     own, place = SystemClock(), settings.database_place
+    sources: list[Source] = sources_of(settings, own)
+    # what shows only the present is scraped each interval: a job a minute would miss most of it
+    is_live = any(getattr(one, "is_live", False) for one in sources)
     clock: Clock = own
     batches = 1
-    if isinstance(place, PostgresPlace):
+    if isinstance(place, PostgresPlace) and not is_live:
         from driftwatch.service.fleet import BATCHES, DatabaseClock, Fleet
 
         clock, batches = DatabaseClock(store, own), BATCHES
-    sources: list[Source] = sources_of(settings, clock)
     service = Service(
         sources,
         plan,
@@ -176,7 +178,7 @@ def _service(
     )
     if settings.heartbeat is not None:
         service.beat(settings.heartbeat.read_url)
-    if not isinstance(place, PostgresPlace):
+    if not isinstance(place, PostgresPlace) or is_live:
         return service, service
     assert isinstance(clock, DatabaseClock)  # noqa: S101 - see above
     return service, Fleet(service, store, place, clock)

@@ -39,9 +39,7 @@ from driftwatch.service.report_material import ReportSchedule, make_due
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.service.sources import (
     SHORTEST_WAIT_SECONDS,
-    BufferedSource,
     Collecting,
-    buffered,
 )
 from driftwatch.service.timing import BoundedQuestions, ClockSteps, Schedule
 from driftwatch.store.progress import UNWATCHED, unwatched
@@ -86,8 +84,6 @@ class Service:
         batches: int = 1,
     ) -> None:
         self.metrics = OwnMetrics(clock.now) if metrics is None else metrics
-        if batches > 1:
-            sources = buffered(sources, clock, interval_seconds)
         self._sources = sources
         self._plan = plan
         self._store = store
@@ -324,7 +320,7 @@ class Service:
         if len(outcome.rows):
             self._restarted |= set(outcome.rows.filter("restarted")["instance"])
         self._restarted |= {key.instance for key in outcome.reborn}
-        pages = [s for s in self._sources if isinstance(s, PagesSource | BufferedSource)]
+        pages = [s for s in self._sources if isinstance(s, PagesSource)]
         # a source is used by one thread at a time: a busy one forgets later
         if self._restarted and all(self._collecting.free(source.name) for source in pages):
             for source in pages:

@@ -3,29 +3,21 @@
 Each source has a thread of its own, so that it is used by one at a time. A tick waits for answers a
 bounded time; what is not there by then is taken by a later tick. A source that falls behind holds
 nobody up: its targets' minutes are evaluated without it, with the reason.
-
-A page tells what is now: a process that ticks several batches, or one batch after another process
-did, scrapes such sources on its own clock and answers each batch from what it holds of the last
-minutes.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import polars as pl
-import structlog
-
-from driftwatch.clock import Clock
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
-from driftwatch.model import Fingerprint, Target, TargetKey
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import FIRST_LOOK
@@ -233,88 +225,3 @@ def _failure(name: str, error: Exception, at: datetime) -> Collected:
     is_ours = isinstance(error, DriftwatchError)
     text = (str(error) if is_ours else f"{type(error).__name__}: {error}")[:300]
     return Collected(empty_scrapes(), {}, (SourceProblem(name, text, at),), silent=text)
-
-
-# longer than an exchange with a page may take: what began before is there by then
-_SETTLE_SECONDS = 15.0
-# as much as a batch asks for again when another process ticked it last, and some minutes more
-_HELD = timedelta(minutes=8)
-
-
-def buffered(sources: Sequence[Source], clock: Clock, every_seconds: float) -> list[Source]:
-    """The sources, those of the present scraped in threads from now on."""
-    return [
-        BufferedSource(one, clock, every_seconds) if getattr(one, "is_live", False) else one
-        for one in sources
-    ]
-
-
-class BufferedSource:
-    """Scrapes one live source each ``every_seconds`` until it is closed."""
-
-    def __init__(self, live: Source, clock: Clock, every_seconds: float) -> None:
-        self.name = live.name
-        self.settle_seconds = live.settle_seconds + _SETTLE_SECONDS
-        self._live: Any = live
-        self._clock, self._every_seconds = clock, every_seconds
-        self._held: list[tuple[datetime, Collected]] = []
-        self._stored: Mapping[TargetKey, Target] = {}
-        self._changed = threading.Condition()
-        self._asking = threading.Lock()  # the source is used by one thread at a time
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"driftwatch {live.name} scrapes")
-        self._thread.daemon = True
-        self._thread.start()
-
-    def collect(self, since: datetime, until: datetime) -> Collected:
-        """What was scraped with since <= time < until; it waits for the first scrape."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._held or self._ended.is_set())
-            each = [one for _, one in self._held]
-        if not each:
-            return Collected(empty_scrapes(), {}, silent="it ends")
-        inside = pl.col("time").is_between(since, until, closed="left")
-        return replace(
-            each[-1],
-            scrapes=pl.concat([one.scrapes for one in each]).filter(inside),
-            gpus=pl.concat([one.gpus for one in each]).filter(inside),
-        )
-
-    def reports(self) -> Mapping[str, Fingerprint]:
-        """As the source says."""
-        with self._asking:
-            return self._live.reports() if hasattr(self._live, "reports") else {}
-
-    def forget(self, instances: Iterable[str]) -> None:
-        """Ask these servers again: they restarted."""
-        with self._asking:
-            if hasattr(self._live, "forget"):
-                self._live.forget(instances)
-
-    def remember(self, stored: Mapping[TargetKey, Target]) -> None:
-        """As the source does, from its next scrape on."""
-        self._stored = stored
-
-    def close(self) -> None:
-        """End the thread and the source."""
-        self._ended.set()
-        with self._changed:
-            self._changed.notify_all()
-        self._live.close()
-        self._thread.join(1.0)
-
-    def _work(self) -> None:
-        log: Any = structlog.get_logger()
-        while not self._ended.is_set():
-            now = self._clock.now()
-            with self._asking:
-                since = now - timedelta(seconds=self._every_seconds)
-                answer = _answer(self._live, since, now, None, self._stored)
-            if answer.until is None:
-                log.error("not scraped", source=self.name, reason=answer.collected.silent)
-            with self._changed:
-                oldest = now - _HELD
-                recent = [one for one in self._held if one[0] >= oldest]
-                self._held = [*recent, (now, answer.collected)]
-                self._changed.notify_all()
-            self._ended.wait(self._every_seconds)

@@ -1,4 +1,4 @@
-"""A service on PostgreSQL: moved there from SQLite, and through restarts of the server."""
+"""A service on PostgreSQL whose server is restarted: it says so, and goes on."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_process_says_so_and_goes_on_by_itself(
         try:
             _wait(lambda: _complete(listen) > 0, log)
             server.stop("fast")
-            _wait(lambda: "takes no jobs" in log.read_text(), log)
+            _wait(lambda: "tick failed" in log.read_text(), log)
             server.start()
             before = _complete(listen)
             _wait(lambda: _complete(listen) > before, log, 200)
@@ -77,7 +77,6 @@ def test_the_process_says_so_and_goes_on_by_itself(
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
     text = log.read_text()
-    assert "the database went away" in text
     for written in (text, arguments):
         assert PASSWORD not in written
     with Store.open(

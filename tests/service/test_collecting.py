@@ -10,19 +10,17 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from fakes.exposition_server import ReplayedExposition
 from fakes.prometheus_api import PrometheusApi
 from pool_cases import BEGIN, FleetSource, Server, one_pool
 from service_cases import shipped_plan
 
 from driftwatch.clock import SystemClock
-from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.service.run import Service
-from driftwatch.service.sources import BufferedSource, Collecting, buffered
+from driftwatch.service.sources import Collecting
 from driftwatch.store.store import Store
 
 PLAN = one_pool(shipped_plan())
@@ -153,32 +151,3 @@ def test_a_stop_does_not_wait_for_a_prometheus_that_drips(tmp_path: Path) -> Non
         stopping.join(60)
         assert not stopping.is_alive()
         waited(lambda: service._collecting.free("slow"))
-
-
-PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
-
-
-@pytest.fixture
-def source() -> Iterator[BufferedSource]:
-    clock = SystemClock()
-    with ReplayedExposition([(0.0, PAGE)], clock=lambda: 1.0) as server:
-        live = PagesSource({server.url: {"instance": "a:8000"}}, clock=clock)
-        (made,) = buffered([live], clock, 0.1)
-        assert isinstance(made, BufferedSource)
-        yield made
-        made.close()
-
-
-def test_two_who_ask_for_the_same_time_are_told_the_same(source: BufferedSource) -> None:
-    clock = SystemClock()
-    begun = clock.now() - timedelta(seconds=5)
-    assert len(source.collect(begun, clock.now()).targets) == 1
-    time.sleep(0.5)
-    until = clock.now() - timedelta(seconds=0.2)
-    one, other = (source.collect(begun, until) for _ in range(2))
-    assert one.scrapes.height >= 2
-    assert one.scrapes.equals(other.scrapes)
-    assert one.scrapes["ok"].all()
-    assert source.collect(until, until).scrapes.is_empty()
-    # a scrape that is under way then is told of later
-    assert source.settle_seconds > 10
