@@ -18,10 +18,11 @@ from driftwatch.notify.verification_line import effect_text, minutes_text
 from driftwatch.numbers import clean, cut, plural
 from driftwatch.report.cells import CELL
 from driftwatch.report.incidents import moves_text
-from driftwatch.report.material import AdviceGiven, Material
+from driftwatch.report.material import Material
 from driftwatch.report.report import ForecastError, Record
 from driftwatch.report.result import last_restarts, starts_text
 from driftwatch.report.week import day_time
+from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.changes import advised_by, number_of
 from driftwatch.verify.figures import IN_TARGET
 from driftwatch.verify.verification import Verification
@@ -71,7 +72,7 @@ def _advised(material: Material, one: Verification) -> list[str]:
     return [f"{' and '.join(f'{move.to_value:.0f}' for move in other)} was advised {when}"]
 
 
-def advice_before(material: Material, one: Verification) -> AdviceGiven | None:
+def advice_before(material: Material, one: Verification) -> TargetAdvice | None:
     """The newest advice that asked for a change; None where it is no longer stored."""
     asked = [
         given
@@ -140,7 +141,7 @@ def record(material: Material) -> Record:
     )
 
 
-def _unknown(material: Material, given: AdviceGiven) -> tuple[str, str]:
+def _unknown(material: Material, given: TargetAdvice) -> tuple[str, str]:
     """What came of an advice that no known change followed, and that with whose it was."""
     advised = f"{clean(given.pool)} {moves_text(given.moves)} (advised {day_time(given.at)})"
     if given.at < material.since:

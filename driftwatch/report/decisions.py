@@ -34,10 +34,11 @@ from driftwatch.report.incidents import (
     over_at,
     subject_of,
 )
-from driftwatch.report.material import AdviceGiven, Material
+from driftwatch.report.material import Material
 from driftwatch.report.report import Decision, DecisionKind, Moved
 from driftwatch.report.result import IN_TARGET_AGAIN, last_restarts, starts_text
 from driftwatch.report.week import day_time, minute
+from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.changes import advised_by, number_of
 from driftwatch.verify.verification import Verification
 
@@ -221,7 +222,7 @@ def _asked(
     name: str,
     facts: list[str],
     span: tuple[datetime, datetime],
-    given: AdviceGiven | None,
+    given: TargetAdvice | None,
 ) -> Decision:
     """What a setting is since the restarts in a span; to correct the file where there is none."""
     again = last_restarts(material, pool, *span)
@@ -263,7 +264,7 @@ def _known(changes: Sequence[Verification], name: str) -> tuple[str | None, str 
     return _bare(values[-1][0]), max((_bare(now) for _, now in values), key=float)
 
 
-def _has_incident(material: Material, given: AdviceGiven) -> bool:
+def _has_incident(material: Material, given: TargetAdvice) -> bool:
     """Whether an incident of the week asks for what was advised, or its last advice decides."""
     return any(
         one.id == given.incident_id

@@ -14,6 +14,7 @@ from driftwatch.notify.phrases.traffic import length_ratio
 from driftwatch.numbers import clean, is_as_before, knob, times
 from driftwatch.report.material import Material
 from driftwatch.report.report import ReportedIncident
+from driftwatch.store.actions import USEFUL
 
 _LIMITS: Mapping[str, str] = {
     **{name: f"{name} full" for name in COLUMN_KNOBS},
@@ -170,7 +171,7 @@ def reported(one: Incident, material: Material) -> ReportedIncident:
         end=end_of(one, material),
         is_silenced=one.silenced_by is not None,
         acknowledged_by=one.acknowledged_by,
-        useful=None if mark is None else mark.useful,
+        useful=None if mark is None else mark.mark == USEFUL,
         marked_by=None if mark is None else mark.by,
         because=None if mark is None else mark.because or None,
     )

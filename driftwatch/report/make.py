@@ -19,6 +19,7 @@ from driftwatch.report.outside import outside, outside_row
 from driftwatch.report.pools import pool_rows
 from driftwatch.report.report import Links, Pages, Report, Span
 from driftwatch.report.words import message_lines, summary
+from driftwatch.store.actions import USEFUL
 from driftwatch.verify.verification import Verification
 
 _WEEK = timedelta(days=7)
@@ -102,7 +103,7 @@ def pages(material: Material) -> Pages:
         pages=len(sent),
         pages_last_week=len(sent_before) if material.knows_last_week else None,
         silenced=sum(one.silenced_by is not None for one in fired),
-        marked_not_useful=sum(not one.useful for one in marks) if marks else None,
+        marked_not_useful=sum(one.mark != USEFUL for one in marks) if marks else None,
         budget=FALSE_PAGES * servers / _WEEKS_A_MONTH,
         notices=dict(
             Counter(

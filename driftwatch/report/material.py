@@ -9,9 +9,11 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import KnobMove, Slo, TargetKey
+from driftwatch.model import Slo
 from driftwatch.report.cells import no_cells
 from driftwatch.report.week import Week
+from driftwatch.store.actions import Mark
+from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.verification import Verification
 
 
@@ -21,26 +23,6 @@ class Usual:
 
     source: str  # "baseline of 2026-11-10, 48 h" or "tuned_for"
     values: Mapping[str, float]  # column → value
-
-
-@dataclass(frozen=True, slots=True)
-class AdviceGiven:
-    """A stored advice, as far as a report reads it."""
-
-    target: TargetKey
-    pool: str
-    at: datetime  # end of its window
-    moves: tuple[KnobMove, ...]  # what it advises to change
-    incident_id: str | None = None  # whose page asked for it
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A person's mark on an incident's page."""
-
-    useful: bool  # somebody had to act
-    by: str
-    because: str = ""  # empty = no reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,11 +35,11 @@ class Material:
     span: tuple[datetime, datetime] | None = None  # start of its first row, end of its last
     incidents: Sequence[Incident] = ()  # open in the week or in the week before it; resolved too
     verifications: Sequence[Verification] = ()  # open in some of the eight weeks before ``until``
-    advice: Sequence[AdviceGiven] = ()  # of the same eight weeks, in order of time
+    advice: Sequence[TargetAdvice] = ()  # of the same eight weeks, in order of time
     usual: Mapping[str, Usual] = field(default_factory=dict)  # pool → what it was tuned for
     # (pool, knob) → the newest restart after which somebody confirmed what runs
     confirmed: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
-    marks: Mapping[str, Marked] = field(default_factory=dict)  # incident's id → mark
+    marks: Mapping[str, Mark] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one
     external_url: str | None = None  # of the web
     could_not_fire: Sequence[str] = ()  # alerts that want what no minute of the week has

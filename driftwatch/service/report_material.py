@@ -15,18 +15,16 @@ import polars as pl
 
 from driftwatch.errors import NoVerdict
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.changes import TRACK
 from driftwatch.report.make import report_of
-from driftwatch.report.material import AdviceGiven, Marked, Material, Usual
+from driftwatch.report.material import Material, Usual
 from driftwatch.report.week import Week, last_whole
 from driftwatch.rulebook.rules import Rule
 from driftwatch.rulebook.truths import can_be_true
 from driftwatch.settings import Settings
 from driftwatch.settings.receivers import takes
-from driftwatch.store.actions import USEFUL
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store
 
@@ -77,7 +75,6 @@ def gather(
     end = end if end == week.end else min(end, reach[1] + timedelta(microseconds=1))
     stored = store.minutes_reach()
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
-    marks = store.marks([one.id for one in incidents])
     verifications = store.verifications(end - TRACK, end)
     known = [stored[0] if stored else reach[0], *(one.opened_at for one in verifications)]
     known += [one.since for one, _ in store.baselines_ever()]
@@ -88,16 +85,7 @@ def gather(
         span=reach,
         incidents=[_until(one, end) for one in incidents if one.started_at < end],
         verifications=verifications,
-        advice=[
-            AdviceGiven(
-                TargetKey(one.instance, one.engine),
-                one.pool,
-                one.at,
-                one.answer.advice.moves,
-                one.incident_id,
-            )
-            for one in store.advices(end - TRACK, end)
-        ],
+        advice=store.advices(end - TRACK, end),
         usual=_usual(store, plan, end),
         confirmed={
             (one.pool, name): one.since
@@ -105,7 +93,7 @@ def gather(
             for name in one.values
         },
         # whenever they were made: a page is judged after it, often on Monday
-        marks={name: Marked(m.mark == USEFUL, m.by, m.because) for name, m in marks.items()},
+        marks=store.marks([one.id for one in incidents]),
         slos=slos,
         external_url=external_url,
         known_since=min(known),

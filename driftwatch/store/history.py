@@ -19,7 +19,7 @@ from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.documents import Document, to_json
 from driftwatch.errors import DocumentError, StoreError, UsageError
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.model import TargetKey
+from driftwatch.model import KnobMove, TargetKey
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.planned import write_deliveries
 from driftwatch.store.progress import batch_of
@@ -275,6 +275,11 @@ class TargetAdvice:
     answer: Answer
     incident_id: str | None = None  # whose page carries it; None = nobody's
     failed: str | None = None  # the traceback of an unexpected error; not stored
+
+    @property
+    def moves(self) -> tuple[KnobMove, ...]:
+        """The settings that it advises to change."""
+        return self.answer.advice.moves
 
     @property
     def id(self) -> str:

@@ -16,9 +16,10 @@ from driftwatch.collect.schema import Recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Slo
+from driftwatch.model import Advice, KnobMove, Reason, Slo, TargetKey
 from driftwatch.notify.page import Page, Phrases
 from driftwatch.notify.phrases import fill
+from driftwatch.recommend.advice import Answer
 from driftwatch.report.cells import CELL_SCHEMA, REASONS
 from driftwatch.report.make import report_of
 from driftwatch.report.material import Material
@@ -27,6 +28,8 @@ from driftwatch.report.week import Week
 from driftwatch.report.words import top_screen
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.page_form import PageForm
+from driftwatch.store.actions import NOT_USEFUL, USEFUL, Mark
+from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.verification import Change, Effect, Verification
 
 FORMS = {rule.alert: rule.page for rule in load_rulebook().rules}
@@ -126,6 +129,19 @@ def verification(**values: Any) -> Verification:
         **values,
     }
     return Verification(**said)
+
+
+def given(
+    pool: str, at: datetime, moves: tuple[KnobMove, ...], incident_id: str | None = None
+) -> TargetAdvice:
+    """An advice to change settings."""
+    answer = Answer(at=at, advice=Advice(action="change", reason=Reason("x", "y"), moves=moves))
+    return TargetAdvice(TargetKey("s0:8000", "0"), pool, at, answer, incident_id)
+
+
+def marked(useful: bool) -> Mark:
+    """Ana's mark of a page."""
+    return Mark("", USEFUL if useful else NOT_USEFUL, BEGAN, "Ana")
 
 
 def reported(**values: Any) -> Report:

@@ -8,14 +8,26 @@ from typing import Any
 
 import polars as pl
 import pytest
-from report_cases import BEGAN, WEEK, cell, cells, flat, incident, page, reported, verification
+from report_cases import (
+    BEGAN,
+    WEEK,
+    cell,
+    cells,
+    flat,
+    given,
+    incident,
+    marked,
+    page,
+    reported,
+    verification,
+)
 
 from driftwatch.errors import UsageError
-from driftwatch.model import Advice, KnobMove, Reason, TargetKey
+from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.page import Amount
 from driftwatch.report import words
 from driftwatch.report.blind import blind_texts
-from driftwatch.report.material import AdviceGiven, Marked, Usual
+from driftwatch.report.material import Usual
 from driftwatch.report.report import Report
 from driftwatch.report.week import week_held, week_named
 from driftwatch.report.words import top_screen
@@ -55,7 +67,7 @@ def _story() -> Report:
         cells=cells(*rows),
         incidents=causes,
         verifications=[verification()],
-        marks={"b" * 12: Marked(False, "Ana")},
+        marks={"b" * 12: marked(False)},
         knows_last_week=True,
     )
 
@@ -66,10 +78,8 @@ def test_the_top_screen_reads_as_recorded(golden: Callable[[str, str], None]) ->
     golden("report/top-screen-piped.txt", piped + "\n")
 
 
-GIVEN = AdviceGiven(
-    TargetKey("s0:8000", "0"), "p", OPEN, (KnobMove("max_num_batched_tokens", 512.0, 1024.0),)
-)
-EARLY = AdviceGiven(GIVEN.target, "p", BEGAN + timedelta(minutes=20), GIVEN.moves, "abcdef012345")
+GIVEN = given("p", OPEN, (KnobMove("max_num_batched_tokens", 512.0, 1024.0),))
+EARLY = given("p", BEGAN + timedelta(minutes=20), GIVEN.moves, "abcdef012345")
 AHEAD = Advice(
     action="change",
     reason=Reason("x", "y"),
@@ -222,11 +232,11 @@ def _drift() -> Report:
         usual={"p": Usual("tuned_for", {"prompt_tokens_mean": 1000.0})},
         incidents=[_over(MORE), ticket],
         advice=[
-            AdviceGiven(EARLY.target, "p", BEGAN, (replaced,), "abcdef012345"),
+            given("p", BEGAN, (replaced,), "abcdef012345"),
             EARLY,
             # an answer of another incident that was replaced by one without a setting
-            AdviceGiven(EARLY.target, "p", ticket.started_at + HOUR, (replaced,), ticket.id),
-            AdviceGiven(EARLY.target, "p", ticket.started_at + 2 * HOUR, (), ticket.id),
+            given("p", ticket.started_at + HOUR, (replaced,), ticket.id),
+            given("p", ticket.started_at + 2 * HOUR, (), ticket.id),
         ],
         verifications=[
             verification(
@@ -287,15 +297,15 @@ NOTHING = Advice(action="no_action", reason=Reason("x", "all in target"))
 )
 def test_what_waits_for_nobody(material: dict[str, Any]) -> None:
     if "advice" in material:
-        early = AdviceGiven(GIVEN.target, "p", OPEN - timedelta(days=4), GIVEN.moves)
+        early = given("p", OPEN - timedelta(days=4), GIVEN.moves)
         material = {**material, "advice": [early]}
     assert reported(**material).for_you == ()
 
 
 def _pages(*marks: bool) -> str:
     paged = [incident(id=digit * 12, key=digit) for digit in "abcd"]
-    marked = {id_ * 12: Marked(useful, "Ana") for id_, useful in zip("abcd", marks, strict=False)}
-    week = reported(incidents=paged, marks=marked, knows_last_week=True)
+    marks = {id_ * 12: marked(useful) for id_, useful in zip("abcd", marks, strict=False)}
+    week = reported(incidents=paged, marks=marks, knows_last_week=True)
     return flat(week).partition("PAGES ")[2].partition(" BLIND")[0]
 
 
@@ -329,7 +339,7 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     assert line in flat(reported(cells=asked))
     mixed = [verification(id=f"v{n}", verdict=v) for n, v in enumerate(MIXED)]
     # every advice has one outcome; what the median server gained makes the rollout not enough
-    of_another = AdviceGiven(GIVEN.target, "q", EARLY.at, GIVEN.moves, "another")
+    of_another = given("q", EARLY.at, GIVEN.moves, "another")
     advice = reported(verifications=mixed, advice=[of_another]).advice
     assert advice.outcomes == {"helped in part": 1, "not made": 1}
     assert advice.unknown == (
