@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, create_model
 from starlette.responses import Response
 
 from driftwatch.web.fleet import FleetQuery, listed_servers
@@ -23,16 +23,9 @@ _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 Size = Annotated[int, Field(ge=1, le=200)]
 
 
-class _TargetsQuery(FleetQuery):
-    size: Size = 50
-
-
-class _IncidentsQuery(IncidentsQuery):
-    size: Size = 50
-
-
-class _ReportsQuery(Paged):
-    size: Size = 50
+def _larger(query: type[Paged]) -> type[Paged]:
+    """The parameters of a page with larger parts."""
+    return create_model(query.__name__, __base__=query, size=(Size, 50))
 
 
 def _targets(visit: Visit) -> Shown:
@@ -61,10 +54,10 @@ def _reports(visit: Visit) -> Shown:
 
 
 PAGES = (
-    Page(ROOT + "/targets", "", "", _targets, _TargetsQuery),
-    Page(ROOT + "/incidents", "", "", _incidents, _IncidentsQuery),
+    Page(ROOT + "/targets", "", "", _targets, _larger(FleetQuery)),
+    Page(ROOT + "/incidents", "", "", _incidents, _larger(IncidentsQuery)),
     Page(ROOT + "/incidents/{incident_id}", "", "", _incident),
-    Page(ROOT + "/reports", "", "", _reports, _ReportsQuery),
+    Page(ROOT + "/reports", "", "", _reports, _larger(Paged)),
     Page(ROOT + "/reports/{week}", "", "", stored_report),
 )
 

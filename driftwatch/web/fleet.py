@@ -145,9 +145,9 @@ def load(visit: Visit) -> Shown:
     """The pools, or the servers that the query asks for."""
     query, incidents = visit.query, visit.store.open_now()
     if query.q or query.state:
-        shown = listed_servers(visit, PATH, incidents)
-        title = f"{plural(shown['part'].rows, 'server')}, worst first"
-        return {**shown, "title": title, "end": visit.store.newest_minute(), "pools": None}
+        listed = listed_servers(visit, PATH, incidents)
+        title = f"{plural(listed['part'].rows, 'server')}, worst first"
+        return {**listed, "title": title, "end": visit.store.newest_minute(), "pools": None}
     of_pool: dict[str, list[Incident]] = {}
     for one in incidents:
         of_pool.setdefault(one.pool, []).append(one)
@@ -155,22 +155,17 @@ def load(visit: Visit) -> Shown:
     every = [PoolRow(one, line, of_pool.get(one.pool, ())) for one, line in pools]
     every.sort(key=lambda one: one.rank)
     rows, part = paged(query, PATH, lambda size, at: (every[at : at + size], len(every)))
+    shown = visit.store.with_pages(one.incident for one in rows if one.incident is not None)
     return {
         "title": _finding(every),
         "end": max((one.at for one, _ in pools), default=None),
         "servers": sum(one.now.servers for one in every),
         "pools": rows,
-        "lines": _lines_of_pages(visit, rows),
+        "lines": {one.id: line_of(one) for one in shown},
         "part": part,
         "query": query,
         "every_state": STATES,
     }
-
-
-def _lines_of_pages(visit: Visit, rows: Sequence[PoolRow]) -> dict[str, str]:
-    """Incident → line 1 of its page."""
-    shown = visit.store.with_pages(one.incident for one in rows if one.incident is not None)
-    return {one.id: line_of(one) for one in shown}
 
 
 def _finding(rows: Sequence[PoolRow]) -> str:
@@ -200,7 +195,7 @@ def load_pool(visit: Visit) -> Shown:
         "title": f"Pool {cut(clean(name), 80)}",
         "row": row,
         "end": now.at,
-        "lines": _lines_of_pages(visit, [row]),
+        "lines": {one.id: line_of(one) for one in shown},
         "incidents": shown,
         "line_at": page and page.times.evaluated_at,  # of line 1
         "baselines": store.pool_baselines(name, _MOST_BASELINES),

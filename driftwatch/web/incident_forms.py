@@ -6,7 +6,6 @@ import hashlib
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import Field
 
 from driftwatch.errors import UsageError
@@ -135,10 +134,8 @@ def _subject(visit: Visit) -> tuple[Incident, str]:
 def _kept(visit: Visit, incident: Incident, who: str) -> dict[str, Any]:
     """What the store keeps besides: where it was done, and which request it was."""
     kind, minute = type(visit.query).__name__, int(visit.now.timestamp()) // _AGAIN_SECONDS
-    digest = hashlib.sha256(
-        orjson.dumps((kind, incident.id, who, visit.query.model_dump(), minute))
-    ).hexdigest()
-    return {"via": WEB, "request_id": f"web {kind} {digest[:32]}"}
+    request = repr((kind, incident.id, who, visit.query, minute)).encode()
+    return {"via": WEB, "request_id": f"web {kind} {hashlib.sha256(request).hexdigest()[:32]}"}
 
 
 FORMS = (

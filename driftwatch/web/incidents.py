@@ -80,20 +80,18 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
     """
     if page is None:
         return
-    worst = ", worst server"
     # the page kept of the first only its texts
-    named = f"{worst} {clean(page.servers.first[0])}" if page.servers.first else worst
-    if not page.is_of_many:
-        worst = named = ""
+    is_named = page.is_of_many and page.servers.first
+    worst = f", worst server {clean(page.servers.first[0])}" if is_named else ""
     is_over, first = page.event == "resolved", page.first or page.as_first
     last = page.model_copy(update={"first": None}).as_first
     if not is_over and last.diagnosis != first.diagnosis:
         lines = [*page_lines(last.lines, today)]
-        yield Look(f"As of {moment(last.at, today)}", "", lines, last.diagnosis, named)
+        yield Look(f"As of {moment(last.at, today)}", "", lines, last.diagnosis, worst)
     if page.first is not None or not is_over:
         title = f"The {page.severity} of {moment(first.at, today)}"
         lines = [*page_lines(first.lines, today)]
-        of = worst if page.first else named
+        of = "" if page.first else worst
         yield Look(title, clean(first.summary), lines, first.diagnosis, of)
     if is_over:
         lines = [*page_lines(page.lines, today)]

@@ -197,18 +197,13 @@ def paged(
     if page != query.page:
         rows, _ = read(query.size, (page - 1) * query.size)
 
-    def address(number: int) -> str:
+    def address(number: int) -> str | None:
+        if not 1 <= number <= pages:
+            return None
         other = query.model_copy(update={"page": number})
         return f"{path}?{urlencode(other.model_dump(mode='json', exclude_defaults=True))}"
 
-    before, after = page > 1, page < pages
-    return rows, Slice(
-        page,
-        pages,
-        count,
-        address(page - 1) if before else None,
-        address(page + 1) if after else None,
-    )
+    return rows, Slice(page, pages, count, address(page - 1), address(page + 1))
 
 
 class _NameConvertor(PathConvertor):

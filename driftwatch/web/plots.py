@@ -32,6 +32,7 @@ from driftwatch.web.signals import (
 )
 
 _BAND = "baseline's usual range (9 of 10)"
+_NO_TOKENS = "No tokens for"
 GREY = 4
 _LEAST_SECONDS = 300  # of a point of an incident: a minute has too few requests for a share
 
@@ -193,15 +194,12 @@ def incident_plot(
             parts.append((_panel(names, table, width, span, bands, " of the slowest"), finding))
     if not parts:
         return None
-    ends = (span[0].timestamp(), last.timestamp())
     word = "it fired, and nobody got it" if sent_at is None else f"{incident.severity} sent"
     at = [(sent_at or fired, word)] if (fired := incident.firing_at) is not None else []
-    around = [
-        *incident_spans([incident], *ends),
-        *change_ticks(changes(rows), *ends),
-        *event_ticks(at, *ends, word, colour=1),
-    ]
-    title = f"Worst {duration(width)}: {'; '.join(finding for _, finding in parts)}"
+    around = [*marks(span, [incident], changes(rows), at)]
+    title = "; ".join(finding for _, finding in parts)
+    if not title.startswith(_NO_TOKENS):
+        title = f"Worst {duration(width)}: {title}"
     return panels(title, [panel for panel, _ in parts], _time_axis(span, width), around=around)
 
 
@@ -227,7 +225,7 @@ def _worst(what: str, during: pl.DataFrame, hung: object) -> str | None:
     ``hung``: the longest time without a token although requests are there, in seconds.
     """
     if what == "tokens" and isinstance(hung, float) and hung >= STUCK_SECONDS:
-        return f"no tokens for {duration(hung)}"
+        return f"{_NO_TOKENS} {duration(hung)}"
     names, words, _ = _ABOUT[what]
     ends = [(SIGNALS[one], during[one].min(), during[one].max()) for one in names]
     found = [
@@ -238,31 +236,14 @@ def _worst(what: str, during: pl.DataFrame, hung: object) -> str | None:
     return "; ".join(found[:1] if what == "tokens" else found) or None
 
 
-def event_ticks(
-    events: Iterable[tuple[datetime, str]], first: float, last: float, label: str, *, colour: int
+def marks(
+    span: tuple[datetime, datetime],
+    incidents: Iterable[Incident],
+    changed: Iterable[Change],
+    moments: Iterable[tuple[datetime, str]] = (),
 ) -> Iterator[Series]:
-    """Events as ticks with their names; if two would touch, they share a tick."""
-    near, ticks = 0.006 * (last - first), dict[float, list[str]]()
-    for when, what in events:
-        at = when.timestamp()
-        latest = next(reversed(ticks), None)
-        if latest is not None and at <= latest + near:
-            ticks[latest].append(what)
-        elif first <= at <= last:
-            ticks[at] = [what]
-    if ticks:
-        names = [", ".join(clean(one) for one in dict.fromkeys(some)) for some in ticks.values()]
-        yield Series("ticks", label, [*ticks], names=names, colour=colour)
-
-
-def change_ticks(some: Iterable[Change], first: float, last: float) -> Iterator[Series]:
-    """Restarts and changes as ticks, each with its server."""
-    events = [(one.at, f"{one.server}: {one.what}") for one in some]
-    return event_ticks(events, first, last, "restart or change", colour=3)
-
-
-def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> Iterator[Series]:
-    """Incidents as hatched grounds over an axis."""
+    """Incidents as hatched grounds over an axis; changes and named moments as ticks."""
+    first, last = (at.timestamp() for at in span)
     starts, ends = list[float](), list[float]()
     for one in incidents:
         start = max(one.started_at.timestamp(), first)
@@ -272,6 +253,18 @@ def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> 
             ends.append(end)
     if starts:
         yield Series("hatch", "incident", starts, ends, colour=1)
+    ticks: dict[float, list[str]] = {}
+    for change in changed:
+        at, latest = change.at.timestamp(), next(reversed(ticks), None)
+        if latest is not None and at <= latest + 0.006 * (last - first):  # two would touch
+            ticks[latest].append(f"{change.server}: {change.what}")
+        elif first <= at <= last:
+            ticks[at] = [f"{change.server}: {change.what}"]
+    if ticks:
+        names = [", ".join(clean(one) for one in dict.fromkeys(some)) for some in ticks.values()]
+        yield Series("ticks", "restart or change", [*ticks], names=names, colour=3)
+    for when, what in moments:
+        yield Series("ticks", what, [when.timestamp()], names=[what], colour=1)
 
 
 STEMS = {"prompt_tokens": "Prompts", "generation_tokens": "Generations"}

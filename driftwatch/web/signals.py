@@ -35,11 +35,10 @@ class Signal(NamedTuple):
     unit: str
     value: pl.Expr  # of the stretch's rows; NULL = unknown
     number: Callable[[float], str] = figure  # in a sentence
-    suffix: str = ""  # behind it
 
     def write(self, value: float) -> str:
         """The number in a sentence, with its unit."""
-        return self.number(value) + self.suffix
+        return self.number(value) + (f" {self.unit}" if self.number is figure else "")
 
 
 _TOKENS = "generation_tokens_total"
@@ -47,29 +46,21 @@ _HUNG_SECONDS = 60.0  # a whole minute without a token although requests are the
 SPEED = "speed_at_equal_load_ratio"
 SIGNALS: Mapping[str, Signal] = {
     "tokens_per_second_per_gpu": Signal(
-        "throughput", "tokens/s/GPU", _over(_TOKENS, "gpu_seconds"), figure, " tokens/s/GPU"
+        "throughput", "tokens/s/GPU", _over(_TOKENS, "gpu_seconds")
     ),
     "generation_tokens_per_second": Signal(
-        "throughput", "tokens/s", _over(_TOKENS, "duration_seconds"), figure, " tokens/s"
+        "throughput", "tokens/s", _over(_TOKENS, "duration_seconds")
     ),
-    "requests_per_forward_pass": Signal(
-        "", "requests a step", _over("outputs", "forward_passes"), figure, " requests a step"
-    ),
+    "requests_per_forward_pass": Signal("", "requests a step", _over("outputs", "forward_passes")),
     "batch_assembly_wait_seconds": Signal(
         "wait", "wait in the queue, s", _over("queue_seconds_sum", "queue_seconds_count"), seconds
     ),
-    "prompt_tokens_mean": Signal(
-        "prompts",
-        "prompt tokens of a request, mean",
-        _over("prompt_tokens_sum", "prompt_tokens_count"),
-        tokens,
-    ),
-    "generation_tokens_mean": Signal(
-        "generations",
-        "generation tokens of a request, mean",
-        _over("generation_tokens_sum", "generation_tokens_count"),
-        tokens,
-    ),
+    **{
+        f"{one}_tokens_mean": Signal(
+            f"{one}s", "tokens", _over(f"{one}_tokens_sum", f"{one}_tokens_count"), tokens
+        )
+        for one in ("prompt", "generation")
+    },
     SPEED: Signal("speed", "%", pl.col("slowest").mean(), percent),
 }
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT"}
@@ -78,20 +69,11 @@ _FLAGS = ("restarted", "configuration_changed", "release_changed")
 # each start of an engine finds a little more or less memory: a smaller change says nothing
 _CACHE, _CACHE_MOVED = "kv_cache_tokens", 0.01
 # what signals are computed from
+_COUNTED = ("prompt_tokens", "generation_tokens", "queue_seconds")
 SIGNAL_COLUMNS = (
     *("end", "scrapes", "gpu_count", "itl_seconds_count", "ttft_seconds_count", SPEED, _TOKENS),
-    *(
-        "seconds_since_last_token",
-        "duration_seconds",
-        "forward_passes",
-        "queue_seconds_sum",
-        "queue_seconds_count",
-    ),
-    *(
-        f"{stem}_{part}"
-        for stem in ("prompt_tokens", "generation_tokens")
-        for part in ("sum", "count")
-    ),
+    *("seconds_since_last_token", "duration_seconds", "forward_passes"),
+    *(f"{stem}_{part}" for stem in _COUNTED for part in ("sum", "count")),
 )
 # what the page of a server shows besides
 COLUMNS = (

@@ -20,14 +20,7 @@ from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
 from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
-from driftwatch.web.plots import (
-    change_ticks,
-    event_ticks,
-    incident_spans,
-    length_plots,
-    signal_plot,
-    signal_title,
-)
+from driftwatch.web.plots import length_plots, marks, signal_plot, signal_title
 from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, changes, usual
 
 _EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
@@ -200,10 +193,7 @@ def _signals(
     near.sort(key=lambda one: one.started_at)
     incidents = [one for one in near if now.key in servers_of(one)]
     changed = changes(rows)[-_CHANGES:]
-    ends = (span[0].timestamp(), span[1].timestamp())
-    around = [*incident_spans(incidents, *ends), *change_ticks(changed, *ends)]
-    if at is not None:
-        around += event_ticks([(at, _ANSWER)], *ends, _ANSWER, colour=1)
+    around = marks(span, incidents, changed, [] if at is None else [(at, _ANSWER)])
     title = signal_title(found.finding, bands, found.end, visit.now.date())
     return {
         "plot": signal_plot(title, rows, span, bands, around),

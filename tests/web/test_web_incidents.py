@@ -126,6 +126,9 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     both = incident_plot(rows.with_columns(**sums, **n), None, incident, {"lengths_moved"}, None)
     lengths = "prompts 72.0 to 90.0 tokens; generations 42.0 to 90.0 tokens"
     assert both is not None and both.title == f"Worst 5 min: {lengths}"
+    silent = rows.with_columns(seconds_since_last_token=pl.when(late).then(600.0).otherwise(0.0))
+    hung = incident_plot(silent, None, incident, {"seconds_since_last_token"}, None)
+    assert hung is not None and hung.title == "No tokens for 10 min"
 
 
 def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: Recorded) -> None:

@@ -19,8 +19,8 @@ from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.app import Web
 from driftwatch.web.incidents import page_lines
 from driftwatch.web.page import pool_path, target_path
-from driftwatch.web.plots import event_ticks, signal_plot, signal_title
-from driftwatch.web.signals import COLUMNS, changes, stretches
+from driftwatch.web.plots import marks, signal_plot, signal_title
+from driftwatch.web.signals import COLUMNS, Change, changes, stretches
 
 PATH = "/targets/host:8000"
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -164,10 +164,8 @@ def test_what_changed_is_named_with_its_numbers() -> None:
 
 def test_the_plot_of_a_busy_range_is_small_and_its_events_are_text() -> None:
     minutes, span = rows(240), (T0, T0 + 240 * MINUTE)
-    ends = (span[0].timestamp(), span[1].timestamp())
-    events = [(T0 + at * MINUTE, "restart, <b>") for at in range(1, 240, 6)]
-    ticks = event_ticks(events, *ends, "restart or change", colour=3)
+    restarts = [Change(T0 + at * MINUTE, "a", "restart, <b>") for at in range(1, 240, 6)]
     bands = {"requests_per_forward_pass": (90.0, 99.0)}
-    drawn = str(signal_plot("t", minutes, span, bands, ticks).svg)
+    drawn = str(signal_plot("t", minutes, span, bands, marks(span, [], restarts)).svg)
     assert len(drawn) <= 40_000 and drawn.count('class="band c4"') == 2  # and the legend's
     assert "<b>" not in drawn and "restart, &lt;b&gt;" in drawn
