@@ -79,7 +79,7 @@ def refuse(
 
 
 def read_predicate(text: str, columns: Collection[str]) -> exp.Expr:
-    """The tree of the text, of nodes that a condition has; every name is a known column.
+    """The tree of the text; it has only nodes of a condition, and columns that exist.
 
     Raises:
         ConditionError: ``empty``, ``too-long``, ``too-many-terms``, ``too-deep``, ``syntax``,

@@ -98,8 +98,8 @@ class StoredHistory:
         targets = self.plan.assign(self.targets(minutes))
         windows, last = minute_windows(minutes), minutes["end"].max()
         assert isinstance(last, datetime)  # noqa: S101 - there is a minute
-        known = self.reference(targets, last.date())
-        evidence = stored_evidence(minutes, windows, targets, self.plan, known, recent)
+        reference = self.reference(targets, last.date())
+        evidence = stored_evidence(minutes, windows, targets, self.plan, reference, recent)
         evidence = evidence.with_columns(minutes["pool"], minutes["ever_seen"])
         return evidence.select(pl.exclude(pl.List(pl.Float64)))
 
@@ -110,7 +110,7 @@ class StoredHistory:
         return with_usual(measured, declared, self._references, day)
 
     def targets(self, rows: pl.DataFrame) -> dict[TargetKey, Target]:
-        """The targets of rows, with the labels that they were known by last."""
+        """The targets of rows, with their newest labels."""
         last = rows.group_by(KEY, maintain_order=True).agg(pl.col("model_name").drop_nulls().last())
         targets = {}
         for instance, engine, model in last.iter_rows():

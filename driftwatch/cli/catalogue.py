@@ -39,8 +39,8 @@ def evidence_command(words: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         print_json({"schema_version": 1, "columns": [asdict(column) for column in columns]})
         return EXIT_ANSWERED if columns else EXIT_PROBLEM
-    asked = term.lower().replace("_", " ")
-    never = {n: why for n, why in NOT_CONTINUOUS.items() if asked and asked in n.replace("_", " ")}
+    text = term.lower().replace("_", " ")
+    never = {n: why for n, why in NOT_CONTINUOUS.items() if term and text in n.replace("_", " ")}
     for name, why in never.items() if not columns or not piped else ():
         click.echo(f"{name}: {why}")
     for column in columns:
@@ -200,5 +200,5 @@ def write_schemas(folder: Path, names: Iterable[str]) -> list[Path]:
 
 
 def modeline(path: Path | str) -> str:
-    """Line 1 of a YAML file whose schema this is, seen from there."""
+    """Line 1 of a YAML file; ``path``: of its schema, relative to the file."""
     return f"# yaml-language-server: $schema={path}"

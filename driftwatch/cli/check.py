@@ -24,22 +24,22 @@ SHIPPED = "no driftwatch.yaml is here, and no file is named: these are the shipp
 
 @click.command("check")
 @click.argument("files", nargs=-1, type=PATH, metavar="[FILES...]")
-@config_option("Configuration to check; its rules are checked unless FILES are given.")
+@config_option("Configuration to check, with its rules unless FILES are given.")
 @json_option
 def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     """Check configuration, rules and trees; every problem at once.
 
-    Without arguments ./driftwatch.yaml and its rules are checked, where there is one, else the
-    shipped rules. FILES are rules, trees, folders, globs or a configuration; without one
-    ./driftwatch.yaml gives the names that rules may use. Exit: 0 no problem, 1 problems found, 2 a
-    file cannot be read, 3 warnings only.
+    Without arguments, check ./driftwatch.yaml and its rules, else the shipped rules. FILES are
+    rules, trees, folders, globs or a configuration. Without a configuration among them, rules may
+    use the names of ./driftwatch.yaml. Exit code 0: no problem; 1: problems; 2: a file cannot be
+    read; 3: warnings only.
     """
     from driftwatch.rulebook.lint import Checked, check_rulebook
     from driftwatch.yaml_gaps import without_follow_ups
 
     config, files = _configuration_among(files, config)
     settings, found, names = _configuration(config, is_checked=not files)
-    # of a configuration of which nothing is known nobody knows the rules
+    # a configuration that cannot be read at all names no rules
     is_lost = settings is None and bool(names) and not files
     checked = Checked() if is_lost else check_rulebook(files, configured=settings)
     skipped = None if names or settings is None or settings.file is None else settings.file.path

@@ -35,12 +35,12 @@ _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 
 @click.command(name="doctor")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
-@flag("--all show_all", "List the checks that passed as well.")
+@flag("--all show_all", "Print every check by itself, and all that each trouble costs.")
 @option(
     "--send-test",
     str,
-    "Only send RECEIVER of the configuration a page that is marked as a test. Exit code 0: it "
-    "was taken; 1: it was refused, and the reason is printed.",
+    "Only send RECEIVER a page that is marked as a test. Exit code 0: it took the page; 1: it did "
+    "not, and why.",
     metavar="RECEIVER",
 )
 @flag("--resolve", "With --send-test: send the page's resolve as well.")
@@ -56,12 +56,12 @@ def command(
 ) -> None:
     """Check every input of every rule: at /metrics (URL), in a recording, or of --config.
 
-    Without any of these, doctor reads ./driftwatch.yaml. It checks that each input is there,
-    fresh, in a plausible unit and scraped often enough; the GPUs, contradictions in
-    the configuration, and whether the receivers' secrets can be read (--send-test sends a
-    page). LEARNING: the rule waits for a baseline or for history. OFF: the pool has too few
-    servers, the engine has no such metric, or the rule is switched off. Exit code 0: nothing is
-    MISSING or WRONG; 1: something is; 4: no source has a vLLM server.
+    Default: of ./driftwatch.yaml. Line 1 counts the rules that can fire, line 2 names them; then
+    follows a line for each reason why others cannot, with its fix. MISSING: an input is not there.
+    WRONG: an input is in another unit, or contradicts another. WARNING: a rule fires with less.
+    LEARNING: a rule waits for a baseline or history. OFF: the pool has too few servers, the engine
+    no such metric, or somebody switched the rule off. Exit code 0: nothing is MISSING or WRONG; 1:
+    something is; 4: no source has a vLLM server.
     """
     if resolve or send_test is not None:
         if urls or history.recordings or as_json or show_all:

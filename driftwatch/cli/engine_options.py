@@ -1,8 +1,7 @@
 """The simulated server of plan, simulate and compare, and its requests.
 
-driftwatch's own options say which GPU and which requests; how the server was started is said in
-vLLM's own flags, one by one or as the whole ``vllm serve`` command. Numbers are finite, and within
-bounds that keep a run in memory.
+driftwatch's own options give the GPU and the requests. vLLM's own flags, or its whole ``vllm
+serve`` command, give the settings. Numbers are finite, and within bounds that keep a run in memory.
 """
 
 from __future__ import annotations
@@ -127,9 +126,9 @@ def mix_of(flags: Mapping[str, Any], count: int | None) -> tuple[Requests, list[
     if flags["file"] is not None:
         context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
         if wrong := [one for one in names if context.get_parameter_source(one) is typed]:
-            said = ", ".join(map(flag_of, wrong))
+            means = ", ".join(map(flag_of, wrong))
             raise UsageError(
-                f"--requests and {said} exclude each other", help_text="leave out one of them"
+                f"--requests and {means} exclude each other", help_text="leave out one of them"
             )
         requests, unused = read_workload(flags["file"], limit=count)
         return requests, [f"columns not used: {', '.join(unused)}"] if unused else []
@@ -248,9 +247,8 @@ def _weight_bytes(model: Model, settings: Mapping[str, Any]) -> float:
     elif dtype != "auto" and found == DTYPE_BYTES["bfloat16"]:  # narrower weights stay narrow
         found = DTYPE_BYTES.get(dtype)
     if found is None:
-        said = quantization or dtype
         raise UsageError(
-            f"{model.name}: how many bytes a weight takes is not known of {said}",
+            f"{model.name}: the bytes of a weight are unknown for {quantization or dtype}",
             help_text=f"--quantization with one of {', '.join(QUANTIZED_BYTES)}",
         )
     return found
@@ -259,7 +257,7 @@ def _weight_bytes(model: Model, settings: Mapping[str, Any]) -> float:
 def vllm_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Settings by vLLM's names, of its flags or its whole command; of two alike the last counts.
 
-    A flag of a whole command that is not simulated is a note, elsewhere it is a typing error.
+    Of a whole command, a flag that is not simulated becomes a note; alone, it is an error.
 
     Raises UsageError: a flag without a value, a value of another type, or no flag.
     """
@@ -293,7 +291,7 @@ def vllm_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _meant(word: str) -> str:
-    """What a word without dashes may stand for."""
+    """Help for a word without dashes."""
     from driftwatch.cli.main import VERBS
 
     close = difflib.get_close_matches(word, VERBS, n=1)
@@ -316,11 +314,11 @@ def _no_flag(written: str) -> UsageError:
     context = click.get_current_context(silent=True)
     options = context.command.params if context else []
     own = [one.opts[0] for one in options if isinstance(one, click.Option)]
-    known = list(dict.fromkeys([*own, *FLAGS]))
-    close = difflib.get_close_matches(written, known, n=1, cutoff=0.75)
+    flags = list(dict.fromkeys([*own, *FLAGS]))
+    close = difflib.get_close_matches(written, flags, n=1, cutoff=0.75)
     return UsageError(
         f"{written}: no option, and no flag of vLLM that is simulated",
-        help_text=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
+        help_text=f"did you mean {close[0]}?" if close else f"one of {', '.join(flags)}",
     )
 
 

@@ -27,12 +27,12 @@ _NO_PAGE = "does vLLM answer there? Its address is such as http://host:8000/metr
 @click.command(name="init")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @option("--prometheus", str, "A Prometheus-compatible API to look at.", metavar="URL")
-@option("--match", str, "Only series with this label value.", multiple=True, metavar="LABEL=VALUE")
+@option("--match", str, "Only series with this label.", multiple=True, metavar="LABEL=VALUE")
 @option("--bearer-token-file", PATH, "File with the bearer token of the API.")
 @option("--username", str, "User of the API.")
 @option("--password-file", PATH, "Password of that user.")
 @option("--tenant", str, "Tenant of Mimir, Cortex or Thanos (header X-Scope-OrgID).")
-@option("--ca-file", PATH, "CA certificates (PEM) that check the API's.")
+@option("--ca-file", PATH, "CA certificates (PEM) to check the API's with.")
 @option("-o --output", PATH, "File to write; without it stdout.")
 def command(
     urls: tuple[str, ...],
@@ -43,8 +43,8 @@ def command(
 ) -> None:
     """Look at an API (--prometheus) or at /metrics (URL), and write a configuration.
 
-    A comment says where each value was found; the end of the file lists what was not found. -o
-    also writes schemas/config.schema.json, by which an editor completes and checks the file.
+    A comment names the origin of each value; the end of the file lists what is missing. With -o it
+    also writes schemas/config.schema.json: an editor completes and checks the file with it.
     Exit code 4: no vLLM server found.
     """
     for url in (*urls, *([prometheus] if prometheus else [])):
@@ -102,7 +102,7 @@ def _labels(match: Sequence[str]) -> dict[str, str]:
 
 
 def _of_api(options: Mapping[str, Any]) -> Written:
-    """What the API has; ``options``: of a source, as a configuration has them.
+    """The configuration for an API; ``options``: the keys of its source.
 
     Raises UsageError: an address or a file that cannot be used; NoVerdict: the API does not answer,
     or knows no vLLM server.
@@ -133,26 +133,26 @@ def _of_api(options: Mapping[str, Any]) -> Written:
 
 
 def _no_server(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> NoVerdict:
-    """What is there instead of a vLLM server."""
+    """The error that names what the API has instead of a vLLM server."""
     from driftwatch.collect.foreign import STATS_DISABLED
     from driftwatch.collect.prometheus.targets import vllm_servers, why_no_vllm
 
     up = asker.instant("up", at)
     others = vllm_servers(asker, at) if match else 0
     foreign = why_no_vllm(asker, {labels["instance"] for labels, is_up in up if is_up})
-    told = [f"; {server}: {why}" for server, why in foreign if why != STATS_DISABLED]
+    reasons = [f"; {server}: {why}" for server, why in foreign if why != STATS_DISABLED]
     named = f" with {', '.join(f'{k}={v}' for k, v in match.items())}" if match else ""
     found = f"{len(up)} targets are scraped, no series of vLLM among them"
     found = f"none with these labels; {others} without them" if others else found
     return NoVerdict(
-        f"{asker.host} has no vLLM server{named}: {found}{''.join(told[:3])}",
+        f"{asker.host} has no vLLM server{named}: {found}{''.join(reasons[:3])}",
         help_text="is vLLM scraped there? Started with --disable-log-stats it shows no series; a "
         "tenant may be needed (--tenant), or another --match",
     )
 
 
 def _of_pages(urls: Sequence[str]) -> Written:
-    """What the pages say, each fetched once.
+    """The configuration for pages, each fetched once.
 
     Raises UsageError: an address that is none; NoVerdict: none of them is a page of vLLM.
     """

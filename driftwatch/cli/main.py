@@ -28,16 +28,16 @@ VERBS: dict[str, str] = {
     "web": "Serve the fleet and its incidents as web pages.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
-    "explain": "The state of a server or a pool: the page, its cause, the limits.",
+    "explain": "Explain a server, a pool or an incident: page, cause, limits.",
     "recommend": "Advise one change, or none.",
     "simulate": "Simulate requests on vLLM's scheduler.",
     "evidence": "Explain the evidence columns.",
     "doctor": "Check which rules can fire, and what is missing.",
     "compare": "Compare ways of batching: static, dynamic, continuous, hybrid.",
-    "baseline": "What speed and lengths are compared with: list, propose, accept.",
-    "plan": "How many requests or users a server takes, and how fast it is.",
-    "report": "A week: what drifted, at what cost, did the change work.",
-    "verify": "Did a change work? Matched traffic before and after it.",
+    "baseline": "List, propose and accept baselines of speed and lengths.",
+    "plan": "How many requests a server takes, and how fast it is.",
+    "report": "One week: what drifted, at what cost, did the changes work.",
+    "verify": "Did a change work? Compare like traffic before and after it.",
     "incidents": "List incidents.",
     "ack": "Acknowledge an incident, or mark its page as useful or not.",
     "silence": "Silence pages that match, until a time.",
@@ -92,8 +92,8 @@ def command_of(verb: str) -> click.Command:
 
 
 class _Verbs(Group):
-    """The verbs, each imported when it is called; a reader that has gone is told apart from every
-    other trouble.
+    """The verbs, each imported when it is called. A pipe whose reader has gone is no error of
+    driftwatch.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -179,7 +179,7 @@ def _report(error: DriftwatchError) -> int:
         click.echo(render_problems(error.problems, terminal=sys.stderr.isatty()), err=True)
         return EXIT_USAGE
     unknown = isinstance(error, NoVerdict)
-    # that nothing is known is an answer, but not one in JSON
+    # NO VERDICT is an answer, but not in JSON
     aside = not unknown or "--json" in sys.argv[1:]
     messages: tuple[str, ...] = (error.message,)
     if isinstance(error, ImpossibleConfiguration | WorkloadError):

@@ -1,6 +1,4 @@
-"""Options that several verbs share, how their texts are read, and the table of those that name
-history.
-"""
+"""Options of several verbs, their parsers, and the table of options that choose a history."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Parsed(click.ParamType[Any]):
-    """What a function reads of an option's text; its ValueError is the message."""
+    """An option's type from a function of its text, whose ValueError is the message."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name, self._read = name, read
@@ -180,26 +178,26 @@ def flag(names: str, text: str) -> Option:
 
 _OPTIONS: dict[str, tuple[Option, ...]] = {
     "at": (
-        option("--at", MOMENT, "Moment to look at: 2026-01-31T14:05Z or 24h (ago); default: the "
-               "newest scrape."),
+        option("--at", MOMENT, "The moment: 2026-01-31T14:05Z or 24h (ago); default: the newest "
+               "scrape."),
     ),
     "recordings": (
         option("--recording recordings", PATH, "Read this recording; may be repeated.",
                multiple=True),
     ),
     "prometheus": (
-        option("--prometheus", str, "Read history from a Prometheus API.", metavar="URL"),
+        option("--prometheus", str, "Read history from a Prometheus API, --from to --to.",
+               metavar="URL"),
         option("--match selector", str, "With --prometheus: only series with this label value; "
                "repeat it with the same label for several values.", multiple=True,
                metavar="LABEL=VALUE"),
     ),
     "span": (
-        option("--from since", TIME, "Start: 2026-01-31T14:05Z or 24h (ago); required with "
-               "--prometheus."),
-        option("--to until", TIME, "End; required with --prometheus."),
+        option("--from since", TIME, "Start: 2026-01-31T14:05Z or 24h (ago)."),
+        option("--to until", TIME, "End, in the same forms."),
     ),
     "baseline": (
-        option("--baseline", SPAN, "Window with which lengths, rates and speed are compared."),
+        option("--baseline", SPAN, "Window to compare lengths, rates and speed with."),
     ),
     "db": (
         option("--db", DATABASE, "SQLite file or postgresql://USER@HOST/NAME; default: "
@@ -211,13 +209,13 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
                f"./{DEFAULT_CONFIG}.", default=config_here),
     ),
     "pools": (
-        option("-c --config", FILE, "Read pools, latency targets and rules from this file; "
-               f"default: ./{DEFAULT_CONFIG}, but none with a recording, --prometheus or a URL."),
+        option("-c --config", FILE, "Configuration with pools, latency targets and rules; default "
+               f"where a database is read: ./{DEFAULT_CONFIG}."),
     ),
     "serving": (
         *(
-            option(name, click.IntRange(min=1), f"vLLM runs with this {name}; overrides the "
-                   "configuration, for every server.", metavar="N")
+            option(name, click.IntRange(min=1), "What every server runs with; overrides the "
+                   "configuration.", metavar="N")
             for name in map(flag_of, COLUMN_KNOBS)
         ),
         option("--startup-log", FILE, "Read both settings from vLLM's start-up log."),
@@ -286,7 +284,7 @@ def repeat_options(*, at: datetime | None = None, without: Collection[str] = ())
 
 
 def typed(value: object) -> str:
-    """As it is typed: times in UTC to the microsecond, a window as FROM..TO."""
+    """The text to type for a value: times in UTC to the microsecond, a window as FROM..TO."""
     from driftwatch.pipeline.explain import Window
 
     if isinstance(value, Window):
@@ -311,7 +309,7 @@ def labels_of(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def refuse_file(text: str, what: str) -> None:
-    """Raises UsageError: a file stands where a server (``what``) is expected."""
+    """Refuse a file in the place of a server (``what``). Raises UsageError: it is one."""
     path, name = Path(text), shlex.quote(text)
     is_named_so = path.suffix in (".yaml", ".yml", ".db", ".sqlite")
     if "://" in text or not (is_named_so or path.exists()):

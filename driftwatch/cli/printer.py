@@ -52,7 +52,7 @@ def _plain(value: object) -> object:
 def print_wrapped(
     text: str, indent: str = "  ", *, err: bool = False, piped_too: bool = False
 ) -> None:
-    """A sentence, in 80 columns on a terminal; piped as one line, but in 80 columns ``piped_too``.
+    """Print a sentence: a terminal gets 80 columns, a pipe one line (80 columns if ``piped_too``).
 
     ``indent``: before each line but the first.
     """
@@ -70,12 +70,12 @@ def wrapped(text: str, indent: str = "  ", *, piped: bool) -> list[str]:
 
 
 def print_note(text: str) -> None:
-    """What was assumed because nobody gave it, on stderr."""
+    """Print an assumption to stderr."""
     print_wrapped(f"note: {text}", err=True)
 
 
 def print_warning(text: str) -> None:
-    """What could not be read, or contradicts itself, on stderr."""
+    """Print to stderr what could not be read, or contradicts itself."""
     print_wrapped(f"warning: {text}", err=True)
 
 
@@ -153,7 +153,7 @@ def _drawn(
 
 
 def console_of(stream: TextIO, width: int | None = None) -> Console:
-    """rich's console of a stream, that takes text as it is; NO_COLOR holds."""
+    """A rich console that prints text unchanged; it obeys NO_COLOR."""
     from rich.console import Console
 
     return Console(
@@ -167,10 +167,10 @@ def console_of(stream: TextIO, width: int | None = None) -> Console:
 
 
 class Progress:
-    """How far it is, on stderr: a bar after one second, piped a line every 30 seconds.
+    """Progress on stderr: a bar after one second; piped, a line every 30 seconds.
 
-    The time left is that of the last half minute's speed. ``begin`` starts a new estimate, and so
-    does a share that falls.
+    The speed of the last half minute gives the time left. ``begin``, or a share that falls, starts
+    a new estimate.
     """
 
     def __init__(self, label: str, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -180,7 +180,7 @@ class Progress:
         self._bar: Bar | None = None
 
     def __call__(self, done: float, total: float) -> None:
-        """Say how far it is."""
+        """Show that so much of the total is done."""
         if total <= 0:
             return
         now, share = self._clock(), min(1.0, done / total)
@@ -192,7 +192,7 @@ class Progress:
         if self._bar is None and now - self._began < _SHOWN_AFTER_SECONDS:
             return
         if self._bar is None:
-            self._bar = self._made()
+            self._bar = self._new_bar()
         task = self._bar.tasks[0]
         if share != task.completed:
             self._bar.update(task.id, completed=share)
@@ -206,17 +206,17 @@ class Progress:
             click.echo(f"{self._label}: {progress_text(task)}", err=True)
 
     def begin(self, label: str) -> None:
-        """Another step begins."""
+        """Start another step."""
         self.close()
         self._label, self._share, self._began = label, 0.0, self._clock()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
-    def _made(self) -> Bar:
+    def _new_bar(self) -> Bar:
         from rich.progress import BarColumn, Progress, TextColumn
 
         bar = Progress(
@@ -258,17 +258,17 @@ def time_text(at: datetime, now: datetime) -> str:
 
 
 def id_text(id_: str) -> str:
-    """On a terminal eight digits, which are enough to name it; piped all."""
+    """An id: on a terminal eight digits, which commands take; piped all of it."""
     return id_[:8] if sys.stdout.isatty() else id_
 
 
 def number(value: float | None, times: float = 1) -> str:
-    """Three digits, or unknown."""
+    """A number with three digits; - where it is unknown."""
     return UNKNOWN if value is None else figure(times * value)
 
 
 def write_file(path: Path, text: str) -> None:
-    """The text as a file. Raises UsageError: it cannot be written."""
+    """Write a file. Raises UsageError: it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
@@ -283,7 +283,7 @@ def print_answer(
     document: Mapping[str, Any],
     notes: Iterable[str],
 ) -> None:
-    """An answer of the lab: the sentence, its table, sentences below; what was assumed on stderr.
+    """Print an answer of the lab: a sentence, its table, sentences below; assumptions on stderr.
 
     ``table``: header and rows.
     """

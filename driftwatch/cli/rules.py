@@ -45,17 +45,14 @@ if TYPE_CHECKING:
 def command() -> None:
     """Test, backtest and export rules; `driftwatch check` checks them.
 
-    A change of a rule takes three commands: `driftwatch check` finds what is wrong with it,
-    test shows that it does what its author means, backtest lists the pages that it would have
-    sent.
+    To change a rule, run three commands: `driftwatch check` finds mistakes, test shows that the
+    rule does what you mean, backtest lists the pages that it would have sent.
     """
 
 
 @command.command("test")
 @click.argument("files", nargs=-1, type=PATH, metavar="[FILES...]")
-@config_option(
-    "Configuration whose rules are tested, with its overrides, by the tests beside them."
-)
+@config_option("Configuration: test its rules and overrides, with the tests beside them.")
 @option("--run pattern", str, "Run only tests whose name matches.", metavar="REGEX")
 @json_option
 @flag("--coverage", "Print which rules, leaves and edges are tested.")
@@ -73,12 +70,12 @@ def test_command(
     coverage: bool,
     min_coverage: float | None,
 ) -> int:
-    """Test rules and trees; prints only what differs.
+    """Test rules and trees; print only what differs.
 
-    FILES are test files, folders or globs; without any those in tests/ beside the rules of
-    ./driftwatch.yaml, else the shipped ones. A test gives evidence a minute, or a recording,
-    and expects alerts, a leaf or line 1 of the page. Exit: 0 all pass, 1 some fail or the coverage
-    is low, 2 a test cannot be run.
+    FILES are test files, folders or globs; default: tests/ beside the rules of ./driftwatch.yaml,
+    else the shipped tests. A test gives evidence for each minute, or a recording, and expects
+    alerts, a leaf or line 1 of the page. Exit code 0: all pass; 1: some fail, or the coverage is
+    low; 2: a test cannot be run.
     """
     from driftwatch.cli.database import config_here
     from driftwatch.ruletests.reader import files_of, read_tests
@@ -170,10 +167,10 @@ def backtest_command(
 ) -> None:
     """Count and list the pages that rules would have sent over a history.
 
-    RULES are files, folders or globs; without any the configuration's, else the shipped ones.
-    The history is recordings or a database; driftwatch replay --prometheus URL --db FILE fills one
-    from a Prometheus. Nothing is simulated.
-    Exit: 0 answered, 2 usage or configuration, 4 no data or no answer.
+    RULES are files, folders or globs; default: the configuration's, else the shipped ones. The
+    history is recordings or a database: driftwatch replay --prometheus URL --db FILE makes one of a
+    Prometheus. It simulates no advice. Exit code 0: answered; 2: usage or configuration; 4: no
+    data.
     """
     from driftwatch.cli.backtest_text import text_lines
 
@@ -261,14 +258,13 @@ def _marks(history: History) -> list[Marked]:
     required=True,
 )
 @option("-o --output out", FILE, "File to write; without it stdout.")
-@config_option("Configuration of the driftwatch whose metrics the alerts read.")
+@config_option("Configuration of the driftwatch run whose metrics the alerts read.")
 def export_command(files: tuple[Path, ...], to: str, out: Path | None, config: Path | None) -> int:
     """Write rules as alerts over the rule states that driftwatch run serves.
 
-    FILES are rules, folders or globs; without one the rules of the configuration, else the shipped
-    ones. What cannot be exported is named on standard error and at the top of the file. Exit: 0
-    everything is exported, 2 usage, or problems of configuration or rules, 3 something was left
-    out.
+    FILES are rules, folders or globs; default: the configuration's, else the shipped ones. Standard
+    error and the top of the file name what differs or cannot be exported. Exit code 0: everything
+    is exported as it is; 2: usage, configuration or rules; 3: something differs or is left out.
     """
     from driftwatch.cli.database import config_here
     from driftwatch.export.alerts import TO, alerts_of, file_of

@@ -78,7 +78,7 @@ def checkup(
     """Look at every input of every enabled rule, for every target.
 
     ``scrapes``: what the sources brought; the newest scrape of a target counts; ``targets``: with
-    their pools; ``plan``: rules and pools; ``inputs``: what else is known.
+    their pools; ``plan``: rules and pools; ``inputs``: the other inputs.
     """
     now, gpus = inputs.now, inputs.gpus
     newest = scrapes.sort("time").group_by(["instance", "engine"], maintain_order=True).last()

@@ -1,4 +1,4 @@
-"""Which rules can fire? One cannot where a column that its condition wants is never known."""
+"""Which rules can fire? One cannot where its condition needs a column that is always unknown."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TargetFacts:
     has_baseline: bool = False  # a baseline was named
     members: int = 1  # targets of its pool
     # its row of :func:`driftwatch.signals.gpus.gpu_counts`; None = GPUs were not looked for, and
-    # count as known
+    # count as there
     gpus: Mapping[str, Any] | None = None
     has_release: bool = False  # a label, the server or its start-up log says which release runs
 
@@ -69,7 +69,7 @@ class TargetFacts:
         return self.shows(source) or (source in _STAND_INS and self.shows(_STAND_INS[source]))
 
     def causes(self, column: Column) -> frozenset[str]:
-        """Why the column is never known: registry columns and needs; empty where it can be."""
+        """Why the column is always unknown: registry columns and needs; empty where it is not."""
         lacking = {
             s
             for s in column.sources
@@ -137,7 +137,7 @@ class Costs:
     )
 
     def dark(self, key: TargetKey) -> Mapping[str, frozenset[str]]:
-        """Columns of the rules that are never known → why."""
+        """Columns of the rules that are always unknown → why."""
         if key not in self._causes:
             names = {name for rule in self.rules for name in rule.columns}
             causes_of = {name: self.facts[key].causes(BY_NAME[name]) for name in sorted(names)}

@@ -47,7 +47,7 @@ _KINDS: Mapping[type, str] = {
     NvmlSource: "nvml",
 }
 _COARSE_SECONDS = 30.0  # 20 scrapes in the ten minutes of a share
-_USUAL_SECONDS = 15.0  # between two scrapes of a target whose interval is not known
+_USUAL_SECONDS = 15.0  # between two scrapes of a target whose interval is unknown
 _BLIND_SECONDS = 60.0  # a minute without two scrapes has no rates
 _MINUTES_FROM = 600.0  # seconds; a shorter age is printed in seconds
 _FUTURE_SECONDS = 2.0  # a clock's rounding
@@ -74,7 +74,7 @@ class SourceAnswer:
     gpus: int = 0  # GPU readings it brought
 
     def every(self, key: TargetKey) -> float | None:
-        """Seconds between two scrapes of a target; None = not known."""
+        """Seconds between two scrapes of a target; None = unknown."""
         return self.intervals.get(key.instance, self.every_seconds)
 
     def is_stale(self, key: TargetKey, age: float) -> bool:
@@ -98,7 +98,7 @@ def read_sources(
 ) -> Answers:
     """Ask every source of a configuration for its last five minutes, a recording for all it has.
 
-    ``progress``: told how many sources of how many are done.
+    ``progress``: called with the sources done and the sources in all.
 
     Raises ConfigError: a secret file cannot be read; UsageError: a source that cannot be, or none.
     """

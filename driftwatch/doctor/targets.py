@@ -175,7 +175,7 @@ def gpu_inputs(
     """Counts, and the readings of each target.
 
     ``gpus``: GPU table of the last minutes; ``rows``: target → its row of
-    :func:`driftwatch.signals.gpus.gpu_counts`; ``costs``: what is never known.
+    :func:`driftwatch.signals.gpus.gpu_counts`; ``costs``: columns that are always unknown.
     """
     if not gpus.is_empty():
         for key, row in rows.items():

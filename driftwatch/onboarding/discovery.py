@@ -1,4 +1,4 @@
-"""From what was seen to pools: which servers belong together, and what is known of them. Pure."""
+"""Put the servers that were found into pools, with what their metrics show. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _NAMESPACES = ("namespace", "kubernetes_namespace")
 
 @dataclass(frozen=True, slots=True)
 class FoundPool:
-    """Servers that are configured alike, as far as can be seen."""
+    """Servers whose metrics show no difference in their settings."""
 
     name: str  # fit for ``pools[].name``, unique
     match: Mapping[str, str]  # labels that its servers have and no other pool's
     servers: tuple[Server, ...]  # by instance
-    # the same for all servers whose GPUs are known; None = not known or not the same
+    # of each server with GPU readings; None = no reading, or not the same
     gpus_per_replica: float | None = None
-    gpus_source: str = ""  # what says so, or why it is not known
+    gpus_source: str = ""  # its origin, or why it is unknown
     # of one engine, smallest and largest; None where no page says it
     kv_cache_tokens: tuple[float, float] | None = None
     doubts: tuple[str, ...] = ()  # what does not fit together, one sentence each
@@ -47,7 +47,7 @@ def found_pools(inventory: Inventory, at: datetime) -> tuple[FoundPool, ...]:
     """The servers in pools: by namespace and model, then by what tells different ones apart.
 
     In the order of the file: a target belongs to the first that matches. ``inventory``: what was
-    seen; ``at``: when; GPU readings of the two minutes before it count.
+    found; ``at``: when; GPU readings of the two minutes before it count.
     """
     gpus = _gpus(inventory, at)
     clusters = {server.labels.get("cluster") for server in inventory.servers}
@@ -61,7 +61,7 @@ def found_pools(inventory: Inventory, at: datetime) -> tuple[FoundPool, ...]:
     for (namespace, model, cluster), servers in ordered:
         match = dict(one for one in (namespace, model, cluster) if one is not None)
         kinds = _kinds(servers)
-        label = _telling(servers, kinds) if len(set(kinds)) > 1 else None
+        label = _distinguishing(servers, kinds) if len(set(kinds)) > 1 else None
         parts: dict[str, list[Server]] = {}
         for server in servers:
             parts.setdefault(server.labels[label] if label else "", []).append(server)
@@ -129,7 +129,7 @@ def _gpu_count(
 
 
 def _kinds(servers: Sequence[Server]) -> list[tuple[int, ...]]:
-    """What each server's KV caches look like; equal ones are the same kind."""
+    """The kind of each server, by the sizes of its KV caches."""
     sizes = sorted({size for server in servers for size in _kv_sizes(server)})
     band: dict[float, int] = {}
     for before, size in zip([0.0, *sizes], sizes, strict=False):
@@ -137,8 +137,8 @@ def _kinds(servers: Sequence[Server]) -> list[tuple[int, ...]]:
     return [tuple(sorted({band[size] for size in _kv_sizes(server)})) for server in servers]
 
 
-def _telling(servers: Sequence[Server], kinds: Sequence[object]) -> str | None:
-    """The label whose value tells the kind of a server, with the fewest values; None = none."""
+def _distinguishing(servers: Sequence[Server], kinds: Sequence[object]) -> str | None:
+    """The label that distinguishes the kinds, with the fewest values; None = none does."""
     fit: list[tuple[int, str]] = []
     for label in servers[0].labels:
         if label in _OF_ONE_SERVER or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", label):

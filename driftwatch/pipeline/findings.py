@@ -78,7 +78,7 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
             finding = replace(finding, peers=peer_speeds(key, t.at, evaluation.rows))
         else:
             finding, row = _of_missing(evaluation, t, key)
-        if fired_on := rule.when.columns & rule.page.columns_said:
+        if fired_on := rule.when.columns & rule.page.columns_in_line_1:
             finding = _as_fired(evaluation, finding, key, t.at, fired_on)
         others = tuple(other for other in t.incident.concerned if other != key)
         if others and i in row_of:

@@ -95,7 +95,7 @@ def _times(one: Variant) -> Iterator[Problem]:
     if "for" in one.entries.entries and one.rule.for_seconds > DAY_SECONDS:
         days = one.rule.for_seconds / DAY_SECONDS
         message = f"the rule fires after {days:,.3g} days in which every judged minute is true"
-        help_text = "a column of a longer time, such as one in _14d, tells of days"
+        help_text = "read a column that covers days, such as one in _14d"
         yield problem(one.file, one.place("for"), "for-long", message, help_text)
     times = {"for": one.rule.for_seconds, "keep_firing_for": one.rule.keep_firing_for_seconds}
     for key, seconds in times.items():

@@ -188,7 +188,7 @@ def _whole_problems(clause: Clause) -> Iterator[Problem]:
 
 
 def _for_good(node: exp.Expr) -> Literal["always", "never"] | None:
-    """How often a condition holds, of the rows in which it is known."""
+    """Whether a condition holds in every row that has a verdict, or in none."""
     if not possible((node, True)):
         return "never"
     return None if possible((node, False)) else "always"
@@ -338,12 +338,12 @@ def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
     graph = {n: [t for t in (one.yes, one.no) if t in tree.nodes] for n, one in tree.nodes.items()}
     # each node after those that lead to it
     for name in reversed([*TopologicalSorter(graph).static_order()]):
-        if (known := answers.get(name)) is None:
+        if (established := answers.get(name)) is None:
             continue
         node = tree.nodes[name]
         related = [
             (condition.predicate, truth)
-            for condition, truth in known
+            for condition, truth in established
             if condition.columns & node.when.columns
         ]
         ways: tuple[tuple[bool, Way], ...] = ((True, "yes"), (False, "no"))
@@ -352,7 +352,7 @@ def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
             if node.when.columns and not possible(*related, (node.when.predicate, truth)):
                 continue
             edges.add((name, way))
-            told = known | {(node.when, truth)}
+            now = established | {(node.when, truth)}
             following = getattr(node, way)
-            answers[following] = answers.get(following, told) & told
+            answers[following] = answers.get(following, now) & now
     return frozenset(edges)

@@ -27,7 +27,7 @@ from driftwatch.yaml_models import Found, fault, near
 Family = Literal["traffic", "speed", "stuck", "retune", "none"]
 Lengths = Literal["mean", "day"]
 
-# docs/sre/rules.md says what each prints; the functions are in driftwatch/notify/phrases/
+# docs/sre/rules.md lists what each prints; the functions are in driftwatch/notify/phrases/
 PHRASES = (
     "began", "harm", "missed", "queueing", "limit", "full", "present", "given_up", "moved",
     "giving_up", "unchanged", "means", "lengths", "slower", "slower_than_peers", "capacity_lost",
@@ -40,14 +40,14 @@ _NAME = re.compile(r"\{([^{}]*)\}")
 
 
 def _template(text: str) -> str:
-    known = {*PHRASES, *BY_NAME}
-    wrong = [one for one in _NAME.finditer(text) if one[1] not in known]
+    names = {*PHRASES, *BY_NAME}
+    wrong = [one for one in _NAME.finditer(text) if one[1] not in names]
     found: list[Found] = []
     for one in wrong:
         above = text[: one.start()].rpartition("\n")
         span = (text.count("\n", 0, one.start()) + 1, len(above[2]) + 1, len(one[0]))
         message = f"{one[0]} is neither a phrase nor an evidence column"
-        found.append(("unknown-column", message, near(one[1], known), span))
+        found.append(("unknown-column", message, near(one[1], names), span))
     if found:
         first, *more = found
         raise fault(*first[:3], span=first[3], more=more)
@@ -76,6 +76,6 @@ class PageForm(RulePart):
     family: Family | None = None
 
     @property
-    def columns_said(self) -> frozenset[str]:
+    def columns_in_line_1(self) -> frozenset[str]:
         """Evidence columns that line 1 names."""
         return frozenset(n for text in self.says for n in _NAME.findall(text) if n in BY_NAME)

@@ -32,8 +32,8 @@ def render_problems(
 
     Args:
         problems: in the order they are to be read.
-        files: how many files were read; counted from the problems where it is not known.
-        rules: how many rules were read, None = not said.
+        files: how many files were read; None = as many as have problems.
+        rules: how many rules were read; None = print no number.
         shipped: how many of the files and of the rules are driftwatch's own.
         terminal: in 80 columns; elsewhere no line is wrapped.
     """

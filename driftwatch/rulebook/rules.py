@@ -291,7 +291,7 @@ _STAND_INS: Mapping[str, object] = {"alert": "A", "when": "scrapes >= 0", "sever
 
 
 def with_ids(rules: Sequence[ReadRule], runbook: str | None = None) -> tuple[Rule, ...]:
-    """The rules with their identities; two that cannot be told apart are a problem.
+    """The rules with their identities; two of one identity are a problem.
 
     ``runbook``: address of the runbook of rules that name none; ``{alert}`` in it is the alert in
     lower case, as a heading's link.

@@ -61,7 +61,7 @@ def possible(*wanted: tuple[exp.Expr, bool], never_known: frozenset[str] = froze
 
     for predicate, _ in wanted:
         _masks(predicate, note)
-    values = {name: _values(name, told) for name, told in constants.items()}
+    values = {name: _values(name, some) for name, some in constants.items()}
     if math.prod(len(some) + 1 for some in values.values()) > MOST_COMBINATIONS:
         return True
     axes = {name: np.arange(len(values)) == axis for axis, name in enumerate(values)}

@@ -70,13 +70,15 @@ class Settings(Part):
 
     sources: tuple[SourceSettings, ...] = Field((), description="where scrapes come from")
     interval: Seconds = Field(15.0, description="time between two ticks")
-    pools: tuple[PoolSettings, ...] = Field((), description="what you know of the targets")
+    pools: tuple[PoolSettings, ...] = Field(
+        (), description="pools of servers, with their settings and targets"
+    )
     pool_by: tuple[str, ...] = Field(
         ("namespace", "model_name"),
         min_length=1,
         description="labels that make a pool where none of pools matches",
     )
-    receivers: tuple[ReceiverSettings, ...] = Field((), description="who gets pages")
+    receivers: tuple[ReceiverSettings, ...] = Field((), description="receivers of pages")
     rules: RuleSettings = Field(
         default_factory=lambda: RuleSettings.model_validate({}),
         description="rule files, or files and overrides",
@@ -98,7 +100,7 @@ class Settings(Part):
         None, description="the weekly report; without it none is sent"
     )
     heartbeat: HeartbeatSettings | None = Field(
-        None, description="who outside hears that driftwatch still watches"
+        None, description="an outside service that alerts when heartbeats stop"
     )
     # the file, for problems that only its rules bring
     _file: YamlFile | None = PrivateAttr(None)

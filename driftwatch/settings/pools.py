@@ -1,4 +1,4 @@
-"""What is known of the targets."""
+"""Pools: how their servers were started, their latency targets and lengths."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Named = Annotated[Text, AfterValidator(_named)]  # as the tables call it, or a f
 
 
 class ServingSettings(Part):
-    """How the pool's servers were started; the rest is read elsewhere, or unknown."""
+    """How the pool's servers were started; what is left out comes from elsewhere, or is unknown."""
 
     INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
         name: ("arguments", f'vLLM\'s command line: "--{name.replace("_", "-")} N"')
@@ -85,8 +85,8 @@ class SloSettings(Part):
         name, most = info.field_name or "", MOST_SECONDS[info.field_name or ""]
         if value is not None and value > most:
             raise ValueError(
-                f"{name} {value:g} is above {most:g} seconds, beyond which vLLM's buckets tell "
-                "nothing: are these milliseconds?"
+                f"{name} {value:g} is above {most:g} seconds, the last of "
+                "vLLM's bucket edges: are these milliseconds?"
             )
         return value
 

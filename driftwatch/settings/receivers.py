@@ -28,7 +28,7 @@ _NO_ALERTS = frozenset(("verified", "report"))
 # form of receiver (its kind; of a Slack app with that) → events that it ignores; other forms take
 # every event
 _IGNORED: Mapping[str, frozenset[str]] = {
-    # after its resolve a trigger would open a new alert, so PagerDuty hears no verdict
+    # a trigger after the resolve would open a new alert
     "pagerduty": _NO_ALERTS,
     # Alertmanager repeats by itself
     "alertmanager": _NO_ALERTS | {"repeat"},
@@ -50,7 +50,7 @@ def takes(form: str, event: str, number: int = 0) -> bool:
     return name not in _IGNORED.get(form, frozenset())
 
 
-# Alertmanager takes an alert that is not posted again for so many intervals for resolved
+# Alertmanager resolves an alert that nobody posts again within so many intervals
 INTERVALS_OF_AN_ALERT = 4
 
 
@@ -61,7 +61,8 @@ class AlertmanagerReceiver(WithSecrets):
         min_length=1, description="base URL of each Alertmanager of the cluster"
     )
     interval: Annotated[Duration, Field(ge=5, le=3600)] = Field(
-        60.0, description="how often what fires is posted again; after 4 of them it is resolved"
+        60.0,
+        description="how often firing alerts are posted again; 4 intervals without end an alert",
     )
     labels: Labels = Field(default_factory=dict, description="labels that every alert gets")
     tenant: str | None = Field(
@@ -108,8 +109,10 @@ class EmailReceiver(WithSecrets):
     tls: Literal["starttls", "tls", "none"] = Field(
         "starttls", description="starttls, tls from the first byte, or none"
     )
-    sender: Address = Field(alias="from", description="whom mail is from")
-    to: tuple[Address, ...] = Field(min_length=1, max_length=50, description="who gets it")
+    sender: Address = Field(alias="from", description="the address that mail comes from")
+    to: tuple[Address, ...] = Field(
+        min_length=1, max_length=50, description="addresses that get the mail"
+    )
     user: str | None = Field(None, min_length=1, max_length=254, description="user of the relay")
     password_file: File | None = Field(None, description="file that holds the password")
 
@@ -201,7 +204,7 @@ class StdoutReceiver(Part):
 
 
 class WebhookReceiver(WithSecrets):
-    """Any server that takes the page as JSON."""
+    """A server that takes pages as JSON."""
 
     url: SecretUrl | None = Field(None, description="where pages are posted; may hold a token")
     url_file: File | None = Field(None, description="file that holds the URL")

@@ -58,7 +58,7 @@ def with_rule_files(root: Entries) -> None:
 
 
 class ReportSettings(Part):
-    """Who gets the weekly report, which is made on Mondays at 07:00 UTC."""
+    """Receivers of the weekly report, made on Mondays at 07:00 UTC."""
 
     receivers: Names = Field(
         (), description="names of the receivers that get it; without any all of them"
@@ -66,7 +66,7 @@ class ReportSettings(Part):
 
 
 class HeartbeatSettings(WithSecrets):
-    """Which URL hears a heartbeat every minute."""
+    """The URL that gets a heartbeat every minute."""
 
     url: SecretUrl | None = Field(None, description="URL that is pinged; may hold a token")
     url_file: File | None = Field(None, description="file that holds the URL")
@@ -106,10 +106,11 @@ HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$")]
 
 
 class ProxySettings(Part):
-    """A proxy that has signed people in, and names them."""
+    """A proxy that signs people in and sends their names."""
 
     addresses: tuple[Network, ...] = Field(
-        min_length=1, description="from which its requests come; another's header is ignored"
+        min_length=1,
+        description="addresses of the proxy; the header of any other client is ignored",
     )
     header: HeaderName = Field("X-Forwarded-User", description="the header with the person's name")
 

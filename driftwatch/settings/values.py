@@ -1,4 +1,4 @@
-"""What settings are made of: secrets, URLs, durations, files, and how they are checked."""
+"""Types of settings, with their checks: secrets, URLs, durations, files, names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _secret_http(secret: Secret) -> Secret:
 
 
 def _header(text: str) -> str:
-    """What a header can hold; with a line end in it one request would become two."""
+    """Refuse what no header can hold: a line end would make two requests of one."""
     if not all(" " <= one <= "~" or "\xa0" <= one <= "\xff" for one in text):
         raise ValueError("a header cannot hold control characters, nor any outside of Latin-1")
     if text != text.strip():
@@ -114,7 +114,7 @@ def one_of(part: BaseModel, *names: str, required: bool = True) -> None:
 
 
 def read_of(inline: SecretStr | None, file: Path | None) -> str | None:
-    """A secret, from its file at this moment; None where neither is given.
+    """Read a secret, from its file at this moment; None where neither is given.
 
     Raises ConfigError: the file cannot be read, is empty, or holds more than one line or another
     control character, which no header, URL or password can.

@@ -1,4 +1,4 @@
-"""What is wrong with a command line of vLLM: flags that it does not have, values that it refuses.
+"""Check vLLM's command line: flags that it does not have, values that it refuses.
 
 Nothing is raised; every problem is added to the file, at the place of the command line.
 """

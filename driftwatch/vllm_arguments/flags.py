@@ -55,7 +55,7 @@ _OTHERS = frozenset({"--max-log-len", "--max-num-queued-reqs", "--max-num-schedu
 
 
 def misspelt(name: str) -> str | None:
-    """The flag of :data:`FIELDS` that a limit of another name is probably meant for.
+    """The flag of :data:`FIELDS` that a misspelt limit probably means.
 
     >>> misspelt("--max-num-sequences"), misspelt("--max-lora-rank")
     ('--max-num-seqs', None)
