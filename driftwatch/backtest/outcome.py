@@ -11,7 +11,7 @@ from typing import ClassVar
 import polars as pl
 from scipy.special import gammaincinv
 
-from driftwatch.backtest.pages import PastPage, past_pages
+from driftwatch.backtest.report import PastPage, past_pages
 from driftwatch.backtest.stored import StoredHistory, Stretch
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.pipeline.evaluation import Evaluation, Signals

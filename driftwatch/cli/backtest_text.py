@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from driftwatch.backtest.outcome import History
-from driftwatch.backtest.pages import PastPage
-from driftwatch.backtest.report import BacktestReport, RuleCount
+from driftwatch.backtest.report import BacktestReport, PastPage, RuleCount
 from driftwatch.cli.printer import table_lines, time_text, wrapped
 from driftwatch.model import Severity
 from driftwatch.numbers import brief, duration, figure, plural

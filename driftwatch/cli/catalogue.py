@@ -156,7 +156,7 @@ def _file_models() -> dict[str, type[BaseModel]]:
     from driftwatch.rulebook.trees import LeafInFile, NodeInFile, TreeInFile
     from driftwatch.ruletests.cases import RuleTestFile
     from driftwatch.settings import Settings
-    from driftwatch.settings.service import RuleSettings
+    from driftwatch.settings.file import RuleSettings
 
     create: Any = create_model
 

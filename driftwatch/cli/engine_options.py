@@ -27,7 +27,7 @@ from driftwatch.simulate.model_config import DTYPE_BYTES, QUANTIZED_BYTES, Model
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime, parse_step_time
 from driftwatch.simulate.workload.requests_file import read_workload
-from driftwatch.vllm_arguments.command_line import human_int
+from driftwatch.vllm_arguments.flags import human_int
 
 
 class Finite(click.FloatRange):

@@ -34,8 +34,7 @@ from driftwatch.cli.printer import (
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.backtest.pages import Marked
-    from driftwatch.backtest.report import BacktestReport
+    from driftwatch.backtest.report import BacktestReport, Marked
     from driftwatch.model import Severity
     from driftwatch.ruletests.reader import PlacedTest
     from driftwatch.ruletests.results import Result, Runner
@@ -240,7 +239,7 @@ def _heading(version: Path, rules: Sequence[Path]) -> str:
 
 def _marks(history: History) -> list[Marked]:
     """What on-call marked, where a database is named or read."""
-    from driftwatch.backtest.pages import marked_pages
+    from driftwatch.backtest.report import marked_pages
 
     if history.db is None and not history.is_stored:
         return []

@@ -122,7 +122,7 @@ def _servers(source: SourceSettings) -> str:
 
 def _web(config: Path, settings: Settings) -> str:
     """Where the web is, and what serves it: another process."""
-    from driftwatch.settings.service import WebSettings
+    from driftwatch.settings.file import WebSettings
 
     listen = (settings.web or WebSettings.model_validate({})).listen
     url = settings.external_url or f"http://{listen}/"
@@ -204,7 +204,7 @@ def web_command(listen: str | None, history: History) -> None:
         raise UsageError("the web is not installed", help_text=help_text)
     from driftwatch.service.configuration import plan_of_rules, plan_of_settings
     from driftwatch.settings import load_settings
-    from driftwatch.settings.service import WebSettings, checked_listen
+    from driftwatch.settings.file import WebSettings, checked_listen
     from driftwatch.web.access import People
     from driftwatch.web.app import Web
     from driftwatch.web.database import WebDatabase

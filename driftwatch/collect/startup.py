@@ -20,9 +20,8 @@ import orjson
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving, Setting
-from driftwatch.vllm_arguments.command_line import flags_of
 from driftwatch.vllm_arguments.flags import FIELDS as FIELDS_OF_FLAGS
-from driftwatch.vllm_arguments.flags import SETTINGS, number_of
+from driftwatch.vllm_arguments.flags import SETTINGS, flags_of, number_of
 
 _OWN = frozenset(field.name for field in fields(Serving)) - {"others"}
 FIELDS: tuple[str, ...] = tuple(

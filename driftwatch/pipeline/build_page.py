@@ -31,7 +31,7 @@ from driftwatch.notify.page import (
 )
 from driftwatch.notify.phrases import fill
 from driftwatch.numbers import clean
-from driftwatch.rulebook.page_form import PageForm
+from driftwatch.rulebook.values import PageForm
 
 SILENCE_FOR = "2h"
 

@@ -29,8 +29,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
-from driftwatch.rulebook.page_form import PageForm
-from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
+from driftwatch.rulebook.values import PageForm, RulePart, When, disabled_needs_reason
 from driftwatch.yaml_models import (
     Duration,
     fault,

@@ -9,8 +9,14 @@ from typing import Any
 
 from driftwatch.errors import DriftwatchError
 from driftwatch.rulebook.book import Rulebook
-from driftwatch.ruletests.comparison import Difference, Failure, compared
-from driftwatch.ruletests.coverage import Coverage, Table, tables_of
+from driftwatch.ruletests.comparison import (
+    Coverage,
+    Difference,
+    Failure,
+    Table,
+    compared,
+    tables_of,
+)
 from driftwatch.ruletests.problems import outside
 from driftwatch.ruletests.reader import PlacedTest
 from driftwatch.ruletests.timeline import Timeline, played, recording_played

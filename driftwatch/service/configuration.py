@@ -29,8 +29,7 @@ from driftwatch.settings import Settings
 from driftwatch.settings.problems import NO_SECRET, named_files, without_secrets
 from driftwatch.settings.values import read_of, read_url_of
 from driftwatch.simulate.hardware import is_file, shipped_hardware
-from driftwatch.vllm_arguments.check import check_text, check_words
-from driftwatch.vllm_arguments.command_line import plain_words
+from driftwatch.vllm_arguments.flags import check_text, check_words, plain_words
 from driftwatch.yaml_models import Location, node_at, place_of
 from driftwatch.yaml_positions import Entries, Items, Scalar, YamlFile, read_yaml
 

@@ -1,13 +1,88 @@
-"""The flags of vLLM that driftwatch reads, and those that old posts name."""
+"""vLLM's command line: its words, the flags that driftwatch reads, and what is wrong with them.
+
+Nothing of a check is raised; each problem is added to the file, at its flag.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from driftwatch.knobs import KNOBS
-from driftwatch.vllm_arguments.command_line import Flag, human_int
+from driftwatch.knobs import KNOBS, refusal
+from driftwatch.yaml_positions import Place, Scalar, YamlFile
+
+_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class Flag(NamedTuple):
+    """A flag of a command line."""
+
+    written: str
+    name: str  # with dashes, as vLLM documents it
+    value: str | None  # after "=", else the next word; None where there is neither
+    attached: bool  # the value came after "="
+
+
+def human_int(text: str) -> int:
+    """A number as vLLM's command line takes it: ``8192``, ``8k`` = 8,000, ``8K`` = 8,192.
+
+    Raises ValueError: it is no such number.
+    """
+    text = text.strip()
+    match = _HUMAN.fullmatch(text)
+    if match is None:
+        return int(text)
+    number, suffix = match.groups()
+    if suffix in _DECIMAL:
+        return int(float(number) * _DECIMAL[suffix])
+    return int(number) * _BINARY[suffix]  # 1.5K is refused, as by vLLM
+
+
+def plain_words(text: str) -> list[str]:
+    """Every word of a shell text, without its comments.
+
+    A word with ``$`` or a backtick keeps it: only the shell knows its value.
+
+    Raises ValueError: a quote is never closed.
+
+    >>> plain_words("vllm serve m --port '8000' && ls")
+    ['vllm', 'serve', 'm', '--port', '8000', '&&', 'ls']
+    """
+    try:
+        return shlex.split(text.replace("\\\n", ""), comments=True)
+    except ValueError:
+        raise ValueError("a quote is never closed") from None
+
+
+def words_of(args: Sequence[str]) -> list[str]:
+    """The words of a command line; a script behind ``sh -c`` is split as the shell would."""
+    words: list[str] = []
+    for before, word in zip(["", *args], args, strict=False):
+        if re.fullmatch(r"-[a-z]*c", before) and any(char.isspace() for char in word):
+            try:
+                words += plain_words(word)
+            except ValueError:
+                words += word.split()
+        else:
+            words.append(word)
+    return words
+
+
+def flags_of(args: Sequence[str]) -> Iterator[Flag]:
+    """Every word of a command line as a flag with its value, those that are none as well."""
+    words = words_of(args)
+    for word, following in zip(words, [*words, None][1:], strict=True):
+        written, equals, attached = word.partition("=")
+        name = written.replace("_", "-") if written.startswith("--") else written
+        value = attached if equals else following
+        yield Flag(written, name, None if value is None else value.strip(), bool(equals))
+
 
 # vLLM's argument → our field
 SETTINGS: Mapping[str, str] = {
@@ -89,3 +164,55 @@ def number_of(flag: Flag) -> int | None:
     if number <= 0:
         raise ValueError(f"{flag.written} {value!r} must be above 0")
     return number
+
+
+def check_text(text: Scalar, file: YamlFile) -> None:
+    """Add every problem of a command line, or of what follows ``vllm serve``, at its flag."""
+    line = str(text.value)
+    try:
+        words = plain_words(line)
+    except ValueError as error:
+        file.add(text.place, "quote", str(error))
+        return
+    places, end = [], 0
+    for word in words:
+        # a word with quotes or backslashes in it stands in the text in another form
+        begin = line.find(word, end) if word else -1
+        if begin < 0:
+            places.append(text.place)
+            continue
+        end, before = begin + len(word), line[:begin]
+        column = begin - (before.rfind("\n") + 1) + 1
+        name = len(word.partition("=")[0])
+        places.append(file.inside(text, before.count("\n") + 1, column, name))
+    check_words(words, places, file)
+
+
+def check_words(words: Sequence[str], places: Sequence[Place], file: YamlFile) -> None:
+    """Add every problem of one command line, at the places of its words."""
+    last: dict[str, tuple[float, Place]] = {}
+    for flag, place in zip(flags_of(words), places, strict=False):
+        if flag.written == "--":
+            break
+        if (gone := GONE.get(flag.name)) is not None:
+            if gone.until is None:
+                file.add(place, "no-such-flag", f"no vLLM has a flag {flag.name}", gone.instead)
+            else:
+                message = f"vLLM {gone.until} removed {flag.name}"
+                file.add(place, "removed-flag", message, gone.instead, "warning")
+        elif (meant := misspelt(flag.name)) is not None:
+            message = f"{flag.written} sets nothing that driftwatch reads"
+            file.add(place, "unknown-flag", message, f"did you mean {meant}?", "warning")
+        if (field := FIELDS.get(flag.name)) is None:
+            continue
+        last.pop(field, None)
+        try:
+            number = number_of(flag)
+        except ValueError as error:
+            file.add(place, "flag-value", str(error))
+            continue
+        if number is not None:
+            last[field] = number, place
+    why = refusal({field: number for field, (number, _) in last.items()})
+    if why is not None:
+        file.add(last["max_num_batched_tokens"][1], "flag-conflict", why)

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from driftwatch.errors import ConfigError, Problem
-from driftwatch.settings.service import ProxySettings
+from driftwatch.settings.file import ProxySettings
 from driftwatch.settings.values import read_of
 
 SHORTEST_TOKEN, LONGEST_NAME = 16, 100

@@ -30,7 +30,7 @@ from driftwatch.incidents.delivery import status_text
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
-from driftwatch.settings.service import WebSettings, listen_address
+from driftwatch.settings.file import WebSettings, listen_address
 from driftwatch.web import api, fleet, incident_forms, incidents, reports, runbook, target
 from driftwatch.web.access import LONGEST_NAME, SIGNED_IN_FOR, People, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from driftwatch.errors import UsageError
-from driftwatch.settings.service import listen_address
+from driftwatch.settings.file import listen_address
 from driftwatch.web.app import Web, application
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from driftwatch.backtest.outcome import backtests
-from driftwatch.backtest.pages import past_pages
+from driftwatch.backtest.report import past_pages
 from driftwatch.backtest.stored import NO_MINUTES, StoredHistory
 from driftwatch.cli.history import plan_from
 from driftwatch.cli.replay_summary import with_proposals

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from driftwatch.backtest.pages import Marked, PastPage, compare, score_of_marks
+from driftwatch.backtest.report import Marked, PastPage, compare, score_of_marks
 from driftwatch.rulebook.rules import Rule
 
 START = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)

@@ -189,9 +189,9 @@ def test_a_decision_says_what_and_why_under_its_number() -> None:
 
 
 def test_every_field_of_a_rule_file_is_documented() -> None:
-    from driftwatch.rulebook.page_form import PHRASES, PageForm
     from driftwatch.rulebook.rules import RuleInFile
     from driftwatch.rulebook.trees import LeafInFile, NodeInFile
+    from driftwatch.rulebook.values import PHRASES, PageForm
 
     models = {"rule": RuleInFile, "page": PageForm, "node": NodeInFile, "leaf": LeafInFile}
     fields = [(n, key, one) for n, m in models.items() for key, one in m.model_fields.items()]

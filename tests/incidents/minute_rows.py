@@ -12,8 +12,8 @@ from driftwatch.condition import parse_condition
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Severity, Target, TargetKey
 from driftwatch.pipeline.incidents import advanced, just_ended
-from driftwatch.rulebook.page_form import Family, PageForm
 from driftwatch.rulebook.rules import Rule
+from driftwatch.rulebook.values import Family, PageForm
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 # server → column → a letter a minute (T, F, ? unknown; of limit_full s = max_num_seqs, - = none)

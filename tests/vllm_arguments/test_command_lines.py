@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.knobs import KNOBS, flag_of
-from driftwatch.vllm_arguments.check import check_text, check_words
-from driftwatch.vllm_arguments.command_line import plain_words
-from driftwatch.vllm_arguments.flags import FIELDS, GONE
+from driftwatch.vllm_arguments.flags import FIELDS, GONE, check_text, check_words, plain_words
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile, read_yaml
 
 

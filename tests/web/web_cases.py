@@ -36,7 +36,7 @@ from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.report_material import gather
 from driftwatch.service.run import Service
 from driftwatch.service.timing import BoundedQuestions
-from driftwatch.settings.service import ProxySettings, WebSettings
+from driftwatch.settings.file import ProxySettings, WebSettings
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.access import People

@@ -13,7 +13,7 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.notify.columns import evidence_value
 from driftwatch.notify.page import Page
 from driftwatch.notify.phrases import limits, speed, traffic
-from driftwatch.rulebook.page_form import PHRASES
+from driftwatch.rulebook.values import PHRASES
 
 _NAME = re.compile(r"\{(\w+)\}")
 _MODULES = (limits, speed, traffic)
