@@ -195,9 +195,8 @@ def _backtest(
         NoVerdict: the range holds no data.
         UsageError: options that do not go together.
     """
-    from driftwatch.backtest.outcome import backtests
+    from driftwatch.backtest.outcome import NOTE, StoredHistory, backtests
     from driftwatch.backtest.report import report_of
-    from driftwatch.backtest.stored import NOTE, StoredHistory
     from driftwatch.cli.replay_summary import SilentRules, with_proposals
 
     plans = [with_proposals(history.plan_with(rules))]

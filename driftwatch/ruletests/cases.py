@@ -24,7 +24,7 @@ from driftwatch.model import Answer
 from driftwatch.rulebook.values import Column, RulePart
 from driftwatch.yaml_models import Duration, fault, near
 
-# As written in the file: driftwatch.ruletests.notation reads it.
+# As written in the file: driftwatch.ruletests.series reads it.
 Notation = Annotated[str | int | float | bool | None, Field(description="a value a minute")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=120)]
 Instead = dict[str, tuple[str, str]]

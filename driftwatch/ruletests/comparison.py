@@ -1,4 +1,4 @@
-"""Expectations against what driftwatch did: what differs, and what they confirm of rules and trees."""
+"""Expectations against what driftwatch did: what differs, and what they confirm of the rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.rulebook.book import Rulebook, is_shipped, shipped_trees
 from driftwatch.rulebook.lint_conditions import possible_edges
 from driftwatch.ruletests.cases import Expectation
-from driftwatch.ruletests.problems import tree_of
+from driftwatch.ruletests.reader import tree_of
 from driftwatch.ruletests.timeline import Subject, Timeline
 
 Kind = Literal["rules that fire", "rules that do not fire", "leaves", "edges"]

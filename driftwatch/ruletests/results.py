@@ -17,8 +17,7 @@ from driftwatch.ruletests.comparison import (
     compared,
     tables_of,
 )
-from driftwatch.ruletests.problems import outside
-from driftwatch.ruletests.reader import PlacedTest
+from driftwatch.ruletests.reader import PlacedTest, outside
 from driftwatch.ruletests.timeline import Timeline, played, recording_played
 
 WIDTH = 80

@@ -84,10 +84,8 @@ class SloSettings(Part):
     def _in_buckets(cls, value: float | None, info: ValidationInfo) -> float | None:
         name, most = info.field_name or "", MOST_SECONDS[info.field_name or ""]
         if value is not None and value > most:
-            raise ValueError(
-                f"{name} {value:g} is above {most:g} seconds, the last of "
-                "vLLM's bucket edges: are these milliseconds?"
-            )
+            why = f"{name} {value:g} is above {most:g} seconds: are these milliseconds?"
+            raise ValueError(why)
         return value
 
     @model_validator(mode="after")

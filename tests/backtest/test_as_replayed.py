@@ -10,9 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from driftwatch.backtest.outcome import backtests
+from driftwatch.backtest.outcome import NO_MINUTES, StoredHistory, backtests
 from driftwatch.backtest.report import past_pages
-from driftwatch.backtest.stored import NO_MINUTES, StoredHistory
 from driftwatch.cli.history import plan_from
 from driftwatch.cli.replay_summary import with_proposals
 from driftwatch.collect.recordings import open_recording

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftwatch.ruletests.notation import NotationError, holds_throughout, values_of
+from driftwatch.ruletests.series import NotationError, holds_throughout, values_of
 
 TEXTS = [
     "1",

@@ -1,6 +1,6 @@
 """Templates of a rule's page, filled from the page's JSON. Pure.
 
-What a phrase prints is a function of its name in one of the modules here; rulebook/page_form.py
+What a phrase prints is a function of its name in one of the modules here; rulebook/values.py
 lists the names.
 """
 
