@@ -8,14 +8,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from driftwatch.backtest.outcome import Backtest, History
 from driftwatch.documents import Document
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Severity
 from driftwatch.rulebook.rules import Rule
 from driftwatch.store.actions import USEFUL, Mark
+
+if TYPE_CHECKING:
+    from driftwatch.backtest.outcome import Backtest, History
 
 
 class PastPage(Document):

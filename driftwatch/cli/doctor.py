@@ -90,7 +90,7 @@ def command(
     reading = read_sources(settings, clock, progress)
     progress.close()
     pools = settings.pools if of_config else ()
-    known, stored = _stored(history, clock.now()) if of_config else ({}, ())
+    inputs, stored = _stored(history, clock.now()) if of_config else ({}, ())
     result = checkup(
         pl.concat(reading.scrapes),
         plan.assign(reading.targets),
@@ -103,12 +103,11 @@ def command(
             places={
                 pool.name: [one.serving for one in started_with(pool.serving)] for pool in pools
             },
-            **known,
+            **inputs,
         ),
     )
     if configured is not None:
-        of_paging = (*_paging(configured, plan), *stored)
-        result = replace(result, checks=(*result.checks, *of_paging))
+        result = result.with_checks([*_paging(configured, plan), *stored])
     place = _places(config, settings) if of_config and config is not None else None
     if as_json:
         _print_json(result, reading.sources, place)
@@ -182,8 +181,9 @@ def _stored(history: History, now: datetime) -> tuple[dict[str, Any], Sequence[C
 
     try:
         with history.store() as store:
-            known = {"waits": speed_waits(store), "baselines": store.baselines()}
-            return known, tuple(database_checks(store, now))
+            first, _ = store.minutes_reach() or (now, now)
+            found = {"waits": speed_waits(store), "baselines": store.baselines()}
+            return {**found, "past": now - first}, tuple(database_checks(store, now))
     except StoreError as error:
         if error.code == "missing":
             return {}, ()
@@ -263,10 +263,10 @@ def _reasons(result: Checkup, checks: Sequence[Check]) -> list[list[Check]]:
     """The troubles: checks of several pools together where they are the same."""
     groups: dict[object, list[Check]] = {}
     for check in checks:
-        # of what is off only that is a trouble which costs a rule
-        if check.status != "ok" and (check.status != "OFF" or check.disables):
-            key = check.status, check.what, check.fix, tuple(_lost(result, check))
-            groups.setdefault(key, []).append(check)
+        lost = tuple(_lost(result, check))
+        # what waits, or is off, is a trouble only where it costs a rule
+        if check.status in ("MISSING", "WRONG", "WARNING") or lost:
+            groups.setdefault((check.status, check.what, check.fix, lost), []).append(check)
     return list(groups.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from driftwatch.model import Target, TargetKey
@@ -44,6 +44,13 @@ class Checkup:
     # ids of those that cannot fire for want of a baseline or of history only
     learning: frozenset[str] = frozenset()
     off: frozenset[str] = frozenset()  # ids of those switched off or without peers
+
+    def with_checks(self, more: Sequence[Check]) -> Checkup:
+        """These checks as well; one that costs every rule leaves none that can fire."""
+        checks = (*self.checks, *more)
+        if not any("every rule" in check.disables for check in more):
+            return replace(self, checks=checks)
+        return Checkup(checks, dict.fromkeys(self.rules, False), self.targets)
 
     @property
     def ready(self) -> bool:

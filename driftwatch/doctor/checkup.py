@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -58,6 +58,7 @@ class Inputs:
     places: Mapping[str, Sequence[Serving]] = field(default_factory=dict)
     # target → what its speed waits for, "" where it is judged; None = nobody looked
     waits: Mapping[TargetKey, str] | None = None
+    past: timedelta = timedelta(0)  # how far the stored minutes reach back
     baselines: Baselines = field(default_factory=Baselines)  # in force in the database
 
 
@@ -117,8 +118,17 @@ def checkup(
         if not rule.is_evaluated
     ]
     # without a page there is nothing to wait for
-    later = [*waiting(plan.enabled, here, inputs.waits)] if has_page else []
+    has_baseline = all(one.has_baseline for one in costs.facts.values())
+    waits = waiting(plan.enabled, here, inputs.waits, inputs.past, has_baseline)
+    later = [*waits] if has_page else []
     later += unused(plan.enabled, costs.facts)
+    of_off = {(one.where, rule) for one in later if one.status == "OFF" for rule in one.disables}
+    later = [
+        one
+        if one.status == "OFF"  # what is off in a pool waits for nothing there
+        else replace(one, disables=tuple(r for r in one.disables if (one.where, r) not in of_off))
+        for one in later
+    ]
     able = _able(plan, targets, costs, of_targets)
     learning, off = (
         frozenset(r for check in later if check.status == status for r in check.disables if able[r])

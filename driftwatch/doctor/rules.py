@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from driftwatch.collect.registry import BY_COLUMN
@@ -24,14 +25,15 @@ _STAND_INS: Mapping[str, str] = {
 # A ratio is unknown where the reading is that it compares.
 _READING = {"gpu_sm_clock_ratio": "gpu_sm_clock_hertz"}
 NEEDED_TARGETS = 3
-_NO_DATABASE = "no baseline, since driftwatch run has not made a database yet"
+_NO_DATABASE = "no baseline: driftwatch run has made no database yet"
 _NO_MINUTE = "driftwatch run has stored no minute of it yet"
 _PROPOSE = "after 24 h of driftwatch run: driftwatch baseline list"
-# column → how much of its own past it needs
-_PAST: Mapping[str, str] = {
-    "latency_creeps": "7 days of history",
-    "baseline_lengths_moved": "a baseline and two days of history",
+# column → how much of its own past it needs, and in words
+_PAST: Mapping[str, tuple[timedelta, str]] = {
+    "latency_creeps": (timedelta(days=7), "7 days of history"),
+    "baseline_lengths_moved": (timedelta(days=2), "a baseline and two days of history"),
 }
+_DAY = timedelta(days=1), "a baseline or a day of history"
 
 
 # Metrics that only servers with a feature have: without it nothing is missing.
@@ -180,11 +182,14 @@ def waiting(
     rules: Sequence[Rule],
     targets: Mapping[TargetKey, Target],
     waits: Mapping[TargetKey, str] | None,
+    past: timedelta,
+    has_baseline: bool,
 ) -> Iterator[Check]:
     """Per pool the rules that wait for a baseline or history, lack peers, or are overridden.
 
     ``rules``: the enabled ones; ``targets``: those that answer, with their pools; ``waits``: target
-    → what its speed waits for, "" where it is judged; None = nobody looked.
+    → what its speed waits for, "" where it is judged; None = nobody looked; ``past``: how far the
+    stored minutes reach back; ``has_baseline``: every target has one.
     """
     members: dict[str, list[TargetKey]] = {}
     for key, target in sorted(targets.items()):
@@ -212,9 +217,12 @@ def waiting(
             yield Check("OFF", pool, reason, tuple(ids))
         of_past: dict[str, list[str]] = {}
         for rule in here:
-            if _without([rule], "own_past"):
-                histories = [needed for column, needed in _PAST.items() if column in rule.columns]
-                needed = next(iter(histories), "hours to days of history")
+            length, needed = next((_PAST[c] for c in _PAST if c in rule.columns), _DAY)
+            of_baseline = any("baseline" in BY_NAME[column].needs for column in rule.columns)
+            waits_for_day = not has_baseline and _without([rule], "day")
+            if (_without([rule], "own_past") or waits_for_day) and (
+                past < length or (of_baseline and not has_baseline)
+            ):
                 of_past.setdefault(needed, []).append(rule.id)
         for needed, named in of_past.items():
             yield Check("LEARNING", pool, f"needs {needed}", tuple(named))

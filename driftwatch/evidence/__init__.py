@@ -32,7 +32,8 @@ Need = Literal[
     "pool_of_three",
     "speed_baseline",  # an armed baseline of its own or of its pool
     "release",  # of vLLM, its image or the driver
-    "own_past",  # hours to days of its own minutes
+    "own_past",  # days of its own minutes
+    "day",  # a baseline, or twelve hours of its own minutes before a midnight
 ]
 
 

@@ -47,7 +47,7 @@ def _trouble(found: Checkup) -> list[Check]:
     return [c for c in found.checks if c.status in ("MISSING", "WARNING")]
 
 
-OF_BASELINES = ("QueueSpike",)
+OF_A_DAY = {"PrefixHitsFell", "ClientsGiveUp"}  # or of a baseline
 PHASE_MIX = tuple(f'PhaseMixShift{{direction="{phase}"}}' for phase in ("prefill", "decode"))
 
 
@@ -55,8 +55,10 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
     found = _checked(_page(shared_data))
     assert _trouble(found) == []
     assert found.ready
-    later = {"SlowerAtEqualLoad", "LatencyCreep", "RetuneAdvised", *OF_BASELINES}
+    later = {"SlowerAtEqualLoad", "QueueSpike", "LatencyCreep", "RetuneAdvised"} | OF_A_DAY
     assert (found.learning, found.off) == (later, {"AcceptanceFell", "ReplicaSlow"})
+    old = _checked(_page(shared_data), past=timedelta(days=8))
+    assert later - old.learning == {"LatencyCreep"} | OF_A_DAY
     assert {rule for rule, able in found.rules.items() if not able} == found.learning | found.off
 
 
