@@ -27,7 +27,7 @@ from driftwatch.report.report import Report
 from driftwatch.report.week import Week
 from driftwatch.report.words import top_screen
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.rulebook.page_form import PageForm
+from driftwatch.rulebook.values import PageForm
 from driftwatch.store.actions import NOT_USEFUL, USEFUL, Mark
 from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.verification import Change, Effect, Verification
