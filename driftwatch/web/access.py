@@ -1,4 +1,4 @@
-"""Who may act: the person that the proxy names or that signed in; and the forms people send.
+"""Who may act: a person that the proxy names or that signed in. And the forms that people send.
 
 Starlette's SessionMiddleware keeps a session in a signed cookie. Time is an argument.
 """
@@ -72,7 +72,7 @@ class People:
         return token
 
     def person(self, request: Request, now: datetime) -> Person | None:
-        """Who sent a request; None: the sender may look, not act."""
+        """The person who sent a request; None: the sender may only look."""
         proxy = self._proxy
         if proxy is not None and request.client is not None:
             texts = request.headers.getlist(proxy.header)
@@ -91,7 +91,7 @@ class People:
         return Person(session["name"], "session") if is_valid else None
 
     def sign_in(self, request: Request, name: str, token: str, now: datetime) -> bool:
-        """Begin a session if the token is right; whether it was."""
+        """Begin a session if the token is right; False: it is wrong."""
         own = self._token()
         if own is None:
             structlog.get_logger().warning("no token to compare with", file=str(self._token_file))
@@ -106,7 +106,7 @@ class People:
         try:
             return self.require_token()
         except ConfigError:
-            return None  # being replaced, perhaps: who only looks needs none
+            return None  # perhaps somebody replaces it; readers need no token
 
     def _key(self, purpose: str) -> str | None:
         token = self._token()
@@ -126,7 +126,7 @@ def _is_of(proxy: ProxySettings, address: str) -> bool:
 
 
 def person_name(text: str) -> str:
-    """The name as actions keep it; empty: it is too long or not printable."""
+    """The name without spaces around it; empty where it is too long or not printable."""
     name = text.strip()
     return name if len(name) <= LONGEST_NAME and name.isprintable() else ""
 

@@ -1,4 +1,4 @@
-"""The web as an ASGI application: requests → pages or JSON; every error is a page, too."""
+"""The web as an ASGI application: it answers requests and errors with pages or JSON."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def application(web: Web) -> Starlette:
         routes=[*_routes(web)],
         middleware=[
             Middleware(Outermost, root=web.root),
-            # no name that somebody else points here
+            # refuses host names that somebody else points here
             Middleware(TrustedHostMiddleware, allowed_hosts=[*web.hosts], www_redirect=False),
             Middleware(
                 SessionMiddleware,
@@ -157,7 +157,7 @@ def application(web: Web) -> Starlette:
 
 
 class Outermost:
-    """Adds headers to every answer, and strips the path below which the web is served.
+    """Adds headers to every answer. Strips the path below which the web is served.
 
     A proxy may strip it, too.
     """
@@ -189,7 +189,7 @@ def _routes(web: Web) -> Iterator[Route]:
     css, forever = style_sheet(), "public, max-age=31536000, immutable"
     yield Route("/", lambda _: RedirectResponse(web.root + FLEET, 302))
     yield Route("/static/icon.svg", fixed(ICON, "image/svg+xml", "public, max-age=86400"))
-    # of the process: the database may be down
+    # answers while the database is down
     yield Route("/-/healthy", fixed(b"ok\n", "text/plain"))
     yield Route(f"/static/{css[0]}", fixed(css[1], "text/css", forever))
     yield Route("/sign-in", _sign_in(web), methods=["GET", "POST"])
@@ -242,7 +242,7 @@ def _html(
         template,
         **parts,
         root=web.root,
-        # of a request that was refused before its session was read there is nobody
+        # a request may be refused before its session is read
         person=web.people.person(request, now) if "session" in request.scope else None,
         people=web.people,
         address=request.url.path + query,
@@ -253,7 +253,7 @@ def _html(
         page_lines=incidents.page_lines,
         status_text=status_text,
         limit_words=LIMIT_WORDS,
-        navigation=[one for one in PAGES if one.is_placed],
+        navigation=[one for one in PAGES if "{" not in one.path],
     )
     return Response(html, status, media_type="text/html; charset=utf-8")
 
@@ -300,7 +300,7 @@ def _refusal(web: Web, request: Request, error: Exception) -> Response:
         if message == "Not Found":
             message, link = f"There is no page {cut(clean(path), 100)}.", Link("The fleet", FLEET)
     elif isinstance(error, StoreError):
-        web.database.close()  # it may have been replaced or upgraded
+        web.database.close()  # somebody may have replaced or upgraded it
     elif not isinstance(error, DriftwatchError):
         message = f"not expected: {type(error).__name__}; the log of driftwatch web has more"
         frame = traceback.extract_tb(error.__traceback__)[-1]  # without locals, which hold secrets

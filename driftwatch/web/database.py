@@ -1,5 +1,5 @@
-"""The queries of pages, and the connections of the web: those of pages cannot write, and a fault of
-the database fails one request.
+"""The store as pages query it. Connections for pages cannot write; a fault of the database fails
+one request.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class WebStore(Store):
         state: str = "",
         named: Mapping[TargetKey, Incident],
     ) -> tuple[list[ServerNow], int]:
-        """One part of the servers that match, worst first, and how many match; empty matches any.
+        """One part of the servers that match, worst first, and how many match. Empty matches any.
 
         ``text``: stands in the name of server or pool, whatever the case; ``state``: one of STATES;
         ``named``: the open page on each server that one names, the worst first; these come first.
@@ -207,7 +207,7 @@ class WebStore(Store):
 
 
 def _has(word: str) -> ColumnElement[Any]:
-    """The word is part of id, alert, rule or pool, or a server's name begins with it."""
+    """The word stands in id, alert, rule or pool, or begins a server's name."""
     lower = word.lower()
     columns = (_COLUMN.id, _COLUMN.alert, _COLUMN.rule, _COLUMN.pool)
     texts = [func.lower(one).contains(lower, autoescape=True) for one in columns]

@@ -1,4 +1,4 @@
-"""The fleet, a row a pool, and a pool, a row a server: worst first."""
+"""The page of the fleet, with a row per pool, and of a pool, with a row per server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PoolRow:
 
     def __init__(self, now: PoolNow, trace: str, incidents: Sequence[Incident]) -> None:
         self.now, self.incidents, self._trace = now, incidents, trace
-        # a page counts for more than the newest minute, also while a silence holds it back
+        # an open page, silenced or not, is worse than any newest minute
         self.incident = next((one for one in incidents if one.is_firing), None)
         worst: MinuteState = min(now.states, key=STATES.index, default="no data")
         self.state: str = worst
@@ -197,11 +197,11 @@ def load_pool(visit: Visit) -> Shown:
         "end": now.at,
         "lines": {one.id: line_of(one) for one in shown},
         "incidents": shown,
-        "line_at": page and page.times.evaluated_at,  # of line 1
+        "line_at": page and page.times.evaluated_at,  # minute of line 1
         "baselines": store.pool_baselines(name, _MOST_BASELINES),
         "server_lines": _server_lines(visit, listed["rows"], now.at, store.slo_of(name)),
     }
 
 
-PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery, is_placed=True)
+PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery)
 POOL_PAGE = Page(POOL, "Pool", "pool.html", load_pool, FleetQuery)

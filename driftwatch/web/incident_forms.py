@@ -1,4 +1,4 @@
-"""What people do with an incident: acknowledge it, or end that; silence it; note, or mark it."""
+"""Forms of an incident: acknowledge, silence, end either, note, mark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from driftwatch.web.incidents import PATH, incident_named
 from driftwatch.web.page import Form, Query, Visit
 
 Comment = Annotated[str, Field(max_length=LONGEST_BECAUSE)]
-_AGAIN_SECONDS = 60  # a form that one person sends twice within a minute is done once
+_AGAIN_SECONDS = 60  # of a form that one person sends twice in a minute the second does nothing
 
 
 class Acknowledgement(Query):
@@ -35,14 +35,14 @@ class EndOfSilence(Query):
 
 
 class Silencing(Query):
-    """Send nothing of this alert on this target for so many hours."""
+    """Hold this alert back on its servers for some hours."""
 
     hours: Annotated[float, Field(gt=0, le=366 * 24)] = 2.0
     comment: Annotated[Comment, Field(min_length=1)]
 
 
 class Note(Query):
-    """What the next reader should know, and whether the page was of use."""
+    """A note for the next reader, a mark of the page, or both."""
 
     comment: Comment = ""
     mark: Literal["useful", "not useful", ""] = ""
@@ -68,12 +68,12 @@ def acknowledge(visit: Visit) -> None:
 
 
 def unacknowledge(visit: Visit) -> None:
-    """End the acknowledgement, unless it is another one than the form showed."""
+    """End the acknowledgement that the form showed; another one stays."""
     with visit.store.one_transaction():
         incident, who = _subject(visit)
         holder, known = clean(incident.acknowledged_by or "").strip(), visit.query.holder
         if not holder and incident.state == "firing":
-            return  # it was ended before
+            return  # somebody ended it before
         if holder and known and holder != known:
             raise UsageError(f"{holder} has acknowledged it: nothing was changed")
         visit.store.unacknowledge(incident.id, who, visit.now, comment=visit.query.comment, via=WEB)
@@ -132,7 +132,7 @@ def _subject(visit: Visit) -> tuple[Incident, str]:
 
 
 def _kept(visit: Visit, incident: Incident, who: str) -> dict[str, Any]:
-    """What the store keeps besides: where it was done, and which request it was."""
+    """Arguments of the store: this is the web, and the id of the request."""
     kind, minute = type(visit.query).__name__, int(visit.now.timestamp()) // _AGAIN_SECONDS
     request = repr((kind, incident.id, who, visit.query, minute)).encode()
     return {"via": WEB, "request_id": f"web {kind} {hashlib.sha256(request).hexdigest()[:32]}"}

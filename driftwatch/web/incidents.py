@@ -1,4 +1,4 @@
-"""The incidents, open ones first, and one: its page, its plot, deliveries, actions."""
+"""The list of incidents, and the page of one: messages, plot, deliveries, actions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def line_of(incident: Incident, *, beside_page: bool = False) -> str:
     """
     page = incident.page
     if page is None:
-        # of one that fired another version wrote the page
+        # an incident that fired has a page, unless another version wrote it
         waits = f"waits while {clean(incident.inhibited_by)} fires" if incident.inhibited_by else ""
         rest = f": {waits or 'has not fired yet'}" if incident.firing_at is None else ""
         return f"{clean(incident.alert)} {clean(incident.name)}{rest}"
@@ -75,12 +75,12 @@ def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
 
 
 def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
-    """The newest evaluation, if it differs from the first page, and that page; of an incident that
-    ended its first page, and how it ended.
+    """The newest evaluation where it differs from the first page, then that page. Of an incident
+    that ended: the first page, then its end.
     """
     if page is None:
         return
-    # the page kept of the first only its texts
+    # of its first version a page keeps only the texts
     is_named = page.is_of_many and page.servers.first
     worst = f", worst server {clean(page.servers.first[0])}" if is_named else ""
     is_over, first = page.event == "resolved", page.first or page.as_first
@@ -154,7 +154,7 @@ def _related(store: WebStore, incident: Incident, until: datetime) -> list[Incid
         for one in store.incidents_between(incident.pool, span, _MOST_RELATED)
         if one.id != incident.id
         and not set(servers).isdisjoint(servers_of(one))
-        and one.last_true_at > incident.started_at  # not only its closing message
+        and one.last_true_at > incident.started_at  # more than its closing message
         and incident.last_true_at > one.started_at
     )
 
@@ -162,7 +162,7 @@ def _related(store: WebStore, incident: Incident, until: datetime) -> list[Incid
 def _plot(
     visit: Visit, incident: Incident, deliveries: Iterable[Delivery], rows: pl.DataFrame
 ) -> Plot | None:
-    """What its rule reads, with the usual ranges of the last day of its baseline."""
+    """The plot of what its rule reads, over the usual ranges of its baseline's last day."""
     plan, page, bands = visit.web.plan, incident.page, {}
     baseline = None if page is None else page.as_first.baseline or page.baseline
     if baseline is not None and baseline.since is not None and baseline.until is not None:
@@ -219,4 +219,4 @@ def load_list(visit: Visit) -> Shown:
 
 
 PAGE = Page(PATH, "Incident", "incident.html", load)
-LIST = Page(LIST_PATH, "Incidents", "incidents.html", load_list, IncidentsQuery, is_placed=True)
+LIST = Page(LIST_PATH, "Incidents", "incidents.html", load_list, IncidentsQuery)

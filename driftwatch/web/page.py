@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from driftwatch.web.database import WebStore
 
 MOST_ROWS, MOST_PAGES = 50, 100_000  # of a page: 100 kB at most
-LONGEST = timedelta(days=35)  # that a server's page shows
-OLD_AFTER = timedelta(minutes=5)  # the newest minute of a service that runs is younger
+LONGEST = timedelta(days=35)  # range of a server's page
+OLD_AFTER = timedelta(minutes=5)  # a running service writes a newer minute than that
 Row = TypeVar("Row")
 Shown = dict[str, Any]  # name → value for a template; ``title`` is the page's
 
@@ -42,7 +42,7 @@ def in_utc(at: datetime) -> datetime:
 
     Raises ValueError: it lies outside the years 1970 to 2999.
     """
-    if not 1970 <= at.year < 3000:  # a day before or after it must be a date, too
+    if not 1970 <= at.year < 3000:  # the day before and the day after have to be dates, too
         raise ValueError("a time of the years 1970 to 2999")
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
@@ -75,7 +75,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> Model:
-    """Parse parameters or fields; an empty one counts as absent.
+    """Parse parameters or fields; an empty one is absent.
 
     Raises UsageError: it names each wrong one.
     """
@@ -138,11 +138,10 @@ class Page:
     """
 
     path: str  # /incidents/{incident_id}
-    title: str  # in the navigation
+    title: str  # in the navigation, where the path names no incident, server, pool or week
     template: str  # in templates/, extends base.html; empty: the values are sent as JSON
     load: Callable[[Visit], Shown]
     query: type[Query] = Query
-    is_placed: bool = False  # in the navigation
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +177,8 @@ class Slice(NamedTuple):
 
     page: int
     pages: int
-    rows: int  # of all parts together
-    # of the same list: path and query of the part before and of the next
+    rows: int  # in all parts together
+    # path and query of the part before and of the next
     before: str | None
     after: str | None
 
@@ -187,7 +186,7 @@ class Slice(NamedTuple):
 def paged(
     query: Paged, path: str, read: Callable[[int, int], tuple[Sequence[Row], int]]
 ) -> tuple[Sequence[Row], Slice]:
-    """The rows of one part of a list, and which part it is; behind the last part comes the last.
+    """The rows of one part of a list, and which part it is. A part behind the last is the last.
 
     ``read``: limit and offset → rows, and how many there are in all.
     """
@@ -220,11 +219,7 @@ def search(path: str, word: str) -> Link:
 
 
 def pool_path(name: str) -> str:
-    """The address of a pool's page.
-
-    >>> pool_path("prod/llama 8b?")
-    '/pools/prod/llama%208b%3F'
-    """
+    """The address of a pool's page."""
     return f"/pools/{quote(name, safe='/:')}"
 
 
@@ -241,7 +236,7 @@ _LONGEST_TEXT = 8_000
 
 @cache
 def style_sheet() -> tuple[str, bytes]:
-    """The style sheet's name, another for another content, and its bytes."""
+    """The style sheet's name, which changes with its content, and its bytes."""
     css = (files("driftwatch.web") / "static" / "driftwatch.css").read_bytes()
     css += (files("driftwatch.plots") / "plot.css").read_bytes()
     return f"driftwatch-{hashlib.sha256(css).hexdigest()[:12]}.css", css
@@ -279,7 +274,7 @@ def html_of(template: str, *, now: datetime, **context: Any) -> str:
         return numbers.moment(at, now.date())
 
     def ago(at: datetime | None) -> str:
-        """How old a minute is that says nothing of now; empty: it is new."""
+        """``2 h ago``; empty for a new minute."""
         is_old = at is not None and now - at > OLD_AFTER
         return f"{numbers.duration((now - at).total_seconds())} ago" if is_old and at else ""
 
@@ -298,7 +293,7 @@ def _harmless(value: object) -> object:
 
 
 def _whole(text: str) -> Markup:
-    """The text; a name or an option breaks at its hyphen only if a line has no room for it."""
+    """The text, in which names and options break only where a line has no room for them."""
     parts = re.split(r"(\S*\w-\S+|--\S+)", str(_harmless(text)))
     return Markup("").join(
         Markup('<span class="w">{}</span>').format(part) if at % 2 else part

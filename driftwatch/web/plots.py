@@ -1,4 +1,4 @@
-"""The plots of the web: a server's signals, what an incident is about, lengths. Pure."""
+"""Plots: the signals of a server, what the rule of an incident reads, lengths. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from driftwatch.web.signals import (
 _BAND = "baseline's usual range (9 of 10)"
 _NO_TOKENS = "No tokens for"
 GREY = 4
-_LEAST_SECONDS = 300  # of a point of an incident: a minute has too few requests for a share
+_LEAST_SECONDS = 300  # between two points of an incident's plot: a minute has few requests
 
 
 def signal_plot(
@@ -71,7 +71,7 @@ def _panel(
     table: pl.DataFrame,
     width: int,
     span: tuple[datetime, datetime],
-    bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+    bands: Mapping[str, tuple[float, float]],
     whose: str = "",
 ) -> Panel:
     """One panel of a signal, or of both lengths."""
@@ -311,7 +311,7 @@ def _shares(
 ) -> Plot:
     """Shares over log tokens: the baseline as grey steps, now as a line."""
     finite = [edge for edge in upper if edge != inf]
-    # the first cell begins somewhere above 0, the last one has no end: as wide as its neighbour
+    # draw the first and the last cell, which have one edge, as wide as their neighbours
     first = finite[0] ** 2 / finite[1] if len(finite) > 1 else finite[0] / 2
     last = finite[-1] ** 2 / finite[-2] if len(finite) > 1 else 2 * finite[-1]
     edges = [first, *finite, *([last] if len(finite) < len(upper) else [])]

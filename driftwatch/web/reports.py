@@ -31,7 +31,7 @@ def load_list(visit: Visit) -> Shown:
 def load(visit: Visit) -> Shown:
     """The page of the path's week."""
     stored = stored_report(visit)
-    # one that another version wrote may lack what this one draws
+    # another version's report may lack what this version draws
     is_drawn = stored.get("schema_version") == Report.model_fields["schema_version"].default
     return {
         "title": _title(visit.path["week"]),
@@ -60,5 +60,5 @@ def _title(week: str) -> str:
         return clean(week)
 
 
-LIST = Page(PATH, "Reports", "reports.html", load_list, Paged, is_placed=True)
+LIST = Page(PATH, "Reports", "reports.html", load_list, Paged)
 PAGE = Page(WEEK, "Report of a week", "report.html", load)

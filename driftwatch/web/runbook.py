@@ -43,7 +43,7 @@ def _shipped() -> tuple[Markup, dict[str, Markup]]:
 
 
 def load(visit: Visit) -> Shown:
-    """The shipped runbook, and rules that only the configuration has, an alert once."""
+    """The shipped runbook, and an entry per alert that only the configuration has."""
     top, entries = _shipped()
     rules = {rule.alert: rule for rule in visit.web.plan.rules}
     return {
@@ -57,10 +57,10 @@ def load(visit: Visit) -> Shown:
 
 
 def _own(rule: Rule) -> tuple[str, str, str, str | None]:
-    """Alert, severity, what it says of itself, and the address of its runbook."""
+    """Alert, severity, its own summary and advice, and the address of its runbook."""
     texts = [rule.annotations.get("summary"), rule.page.advice]
     words = "; ".join(clean(text) for text in texts if text)
     return rule.alert, rule.severity, words, http_url(rule.annotations.get("runbook_url"))
 
 
-PAGE = Page(PATH, "Runbook", "runbook.html", load, is_placed=True)
+PAGE = Page(PATH, "Runbook", "runbook.html", load)

@@ -39,7 +39,7 @@ def listening(web: Web) -> Iterator[tuple[str, list[socket.socket]]]:
 
 
 def server_of(web: Web) -> Server:
-    """What serves it; ``run(sockets)`` returns after SIGTERM or Ctrl-C."""
+    """The uvicorn server; its ``run(sockets)`` returns after SIGTERM or Ctrl-C."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -50,7 +50,7 @@ def server_of(web: Web) -> Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # others get a 503
+        # further connections get a 503
         limit_concurrency=_MOST_CONNECTIONS,
         h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
         timeout_keep_alive=_IDLE_SECONDS,

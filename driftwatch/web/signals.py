@@ -1,4 +1,4 @@
-"""Signals of servers in stretches of time, their usual ranges, restarts and changes. Pure."""
+"""What plots draw of servers: signals, usual ranges, missed requests, changes. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLOCK, _LEAST_BLOCKS = 600, 6  # of a baseline: seconds, and the fewest that sh
 
 
 def _over(total: str, over: str) -> pl.Expr:
-    """A sum over a sum, of the rows that have both; NULL if the second sum is 0."""
+    """The ratio of two sums over the rows that have both; NULL where the second is 0."""
     both = pl.col(total).is_not_null() & pl.col(over).is_not_null()
     n = pl.col(over).filter(both).sum()
     return pl.when(n > 0).then(pl.col(total).filter(both).sum() / n)
@@ -83,7 +83,7 @@ COLUMNS = (
 
 
 def width_of(since: datetime, until: datetime, rows: pl.DataFrame, shortest: int = 60) -> int:
-    """Seconds of a stretch: at most :data:`MOST_SPANS` of them, and none shorter than a row."""
+    """Seconds of a stretch, so that at most :data:`MOST_SPANS` fit and none is below a row."""
     whole = (until - since).total_seconds()
     longest = rows["seconds"].max()
     of_row = longest if isinstance(longest, float) else 0.0
@@ -97,7 +97,7 @@ def _stretch(end: pl.Expr, width: int) -> pl.Expr:
 
 
 def _means(rows: pl.DataFrame, width: int) -> pl.DataFrame:
-    # throughput and speed over a hang are no averages of anything
+    # leave a hang out of the averages of throughput and speed
     is_hung = pl.col("seconds_since_last_token").fill_null(0.0) >= _HUNG_SECONDS
     worked = rows.with_columns(
         pl.when(~is_hung).then(name).alias(name) for name in (_TOKENS, SPEED)
@@ -185,7 +185,7 @@ def changes(rows: pl.DataFrame) -> list[Change]:
 
 
 def _changed(row: Mapping[str, Any], own: pl.DataFrame) -> str:
-    """What a minute's change is; ``own``: the server's minutes up to its next change."""
+    """The change of a minute in words; ``own``: the server's minutes up to its next change."""
     words = ["restart"] if row["restarted"] else []
     moved = changed_settings(own, row["end"])
     sizes = own.filter(pl.col("end") < row["end"])[_CACHE].drop_nulls()

@@ -1,4 +1,4 @@
-"""A server: its answer, its signals on one time axis, lengths."""
+"""The page of a server: answer, signals on one time axis, lengths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, changes, usual
 _EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
 _USUAL_RANGE = timedelta(hours=3)
 _RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "24 h": 24, "2 d": 48, "7 d": 168}
-_OF_BASELINE = timedelta(days=3)  # usual ranges are of the end of the baseline
+_OF_BASELINE = timedelta(days=3)  # the end of the baseline gives the usual ranges
 _INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
 _MINUTE = timedelta(minutes=1)
 _ANSWER = "moment of the answer above"
@@ -40,7 +40,7 @@ class TargetQuery(Query):
 
     since: Annotated[Moment | None, Field(alias="from", description="ISO 8601; UTC")] = None
     until: Annotated[Moment | None, Field(alias="to", description="after from by 35 days")] = None
-    at: Moment | None = None  # of the answer, the lengths and the command; None: the range's end
+    at: Moment | None = None  # moment of answer, lengths and command; None: the range's end
 
     def range(self, newest: datetime) -> tuple[datetime, datetime]:
         """From and to; ``newest``: end of the newest minute.
@@ -64,7 +64,7 @@ class Explained(NamedTuple):
 
     end: datetime
     finding: Finding | None
-    why: str  # there is no finding: no scrape of these minutes is stored
+    why: str  # why there is no finding; empty where there is one
     baseline: Baseline | None  # in force
 
 
@@ -153,7 +153,7 @@ def _answer(visit: Visit, now: ServerNow, found: Explained, asked: datetime | No
 
 
 def _message_at(visit: Visit, now: ServerNow, at: datetime) -> tuple[Incident, Message] | None:
-    """The last message about the server up to a moment, of an incident of that moment."""
+    """The last message up to a moment about the server, from an incident open then."""
     near = visit.store.incidents_between(now.pool, (at, at + _MINUTE), _INCIDENTS)
     for one in sorted(near, key=lambda one: one.severity != "page"):
         messages = [message for message in one.messages if message.at <= at]
