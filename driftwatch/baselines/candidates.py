@@ -172,8 +172,7 @@ class Candidate:
     @property
     def lacking(self) -> str | None:
         """What its minutes lack for a load model; None = nothing."""
-        model = fit(_good(self.rows))
-        return model.reason if isinstance(model, TooLittle) else None
+        return _lacking(_good(self.rows))
 
     @property
     def proposal(self) -> Proposal | None:
@@ -182,22 +181,6 @@ class Candidate:
         if not isinstance(first, datetime) or not isinstance(last, datetime):
             return None
         return described(self.rows, first, last)
-
-    def baseline(self, accepted: Acceptance, *, anyway: bool = False) -> Baseline | None:
-        """The baseline, without the minutes that are left out; None of a window without minutes.
-
-        ``anyway``: a person knows better than the incidents: then only minutes around restarts and
-        changes are left out.
-        """
-        rows, material = self.rows, self.material
-        if anyway:
-            technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
-            rows = rows.with_columns(left_out=pl.when(technical).then("left_out"))
-        members = {target.key: target for target in self.subject.members}
-        measured = WindowMinutes(_good(rows), what_ran(rows, members, material.plan))
-        return accepted_baseline(
-            measured, self.window, self.subject.members, accepted, self.subject.scope
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,14 +280,24 @@ def proposal_text(proposal: Proposal) -> str:
 def accepted(
     window: Candidate, by: str, at: datetime, why: str, *, anyway: bool = False
 ) -> Baseline | None:
-    """The baseline of a window that a person accepts; None where there are refusals, which
-    ``anyway`` overrules, or no minutes.
+    """The baseline of a window that a person accepts, without the minutes that are left out.
+
+    None where there are refusals, or no minutes. ``anyway``: the person knows better than the
+    incidents: nothing is refused, and only minutes around restarts and changes are left out.
     """
-    reasons = window.refusals
+    reasons, rows = window.refusals, window.rows
     if reasons and not anyway:
         return None
+    if anyway:
+        technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
+        rows = rows.with_columns(left_out=pl.when(technical).then("left_out"))
     proposal = window.proposal
     good = why or ("" if proposal is None else proposal_text(proposal))
     texts = (good, *(f"accepted although {reason}" for reason in reasons))
     because = "; ".join(filter(None, texts))[:_LONGEST_WHY]
-    return window.baseline(Acceptance(by, at, because), anyway=anyway)
+    members = {target.key: target for target in window.subject.members}
+    measured = WindowMinutes(_good(rows), what_ran(rows, members, window.material.plan))
+    return accepted_baseline(
+        *(measured, window.window, window.subject.members),
+        *(Acceptance(by, at, because), window.subject.scope),
+    )

@@ -158,7 +158,7 @@ def fingerprint(
     gpu: str | None = None,
     cache_config: str | None = None,
 ) -> Fingerprint:
-    """What is known of what a target runs; ``cache_config``: ``vllm:cache_config_info`` as JSON."""
+    """Settings and release of a target; ``cache_config``: ``vllm:cache_config_info`` as JSON."""
     serving, reported = plan.serving_of(target), _reported(target, plan)
     return fingerprint_of(target.labels, serving, cache_config, gpu, reported)
 
@@ -239,7 +239,7 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
 
 
 def _continued(before: str | None, now: str) -> tuple[str, bool]:
-    """The release as it is known now, and whether a part that both name is another.
+    """The release now, and whether a part that both name differs.
 
     >>> _continued("image v:0.32, vllm 0.32.0", "vllm 0.32.0")
     ('image v:0.32, vllm 0.32.0', False)

@@ -54,7 +54,7 @@ class Proposal:
     until: datetime  # end of its last
     seen_ratio: float  # share of its minutes with a usable scrape
     finished_requests: int  # requests finished in it
-    # share of minutes with the SLO kept, of those where it is known; None = known for none
+    # share of minutes with the SLO kept; minutes without a verdict do not count; None = all
     slo_kept_ratio: float | None
 
     @property

@@ -40,7 +40,7 @@ class WindowMinutes:
 
     # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline has been left out
     minutes: pl.DataFrame
-    ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)  # what is known of what ran
+    ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)  # settings and releases
 
 
 def measured(

@@ -216,7 +216,7 @@ def _unknown(message: str, material: Material) -> UsageError:
 
 
 def _named(baselines: Sequence[Baseline], name: str | None) -> Sequence[Baseline]:
-    """Those whose id begins so, else those of the target or pool."""
+    """Baselines by the begin of an id, else of the target or pool."""
     if name is None:
         return baselines
     by_id = [one for one in baselines if one.id.startswith(name)]

@@ -79,7 +79,7 @@ def _material(history: History, chosen: Week | None) -> Material:
 
 
 def _write(report: Report, html: Path | None, as_json: bool) -> None:
-    """Every form that was asked for; the top screen where standard output is free."""
+    """Write each form; print the top screen where standard output is free."""
     from driftwatch.report.html import as_html
     from driftwatch.report.words import top_screen
 

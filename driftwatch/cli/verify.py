@@ -184,7 +184,7 @@ def _verifications(name: str | None, history: History) -> tuple[list[Verificatio
         if not verifications and (name is not None or not history.is_stored):
             where = name or (history.recordings or ("the history",))[0]
             raise NoVerdict(
-                f"no change of a setting or a release is known in {where}",
+                f"no change of a setting or a release found in {where}",
                 help_text="a restart that no metric explains? driftwatch verify SERVER|POOL "
                 "--setting max_num_seqs=64 --at TIME records what it brought",
             )

@@ -155,7 +155,7 @@ def opened_by(
 ) -> Verification:
     """A verification of a change, with the forecast of the newest advice that asked for it.
 
-    ``one``: opened before, when less was known of the change.
+    ``one``: the same, opened earlier with less of the change.
     """
     key, pool = target.key, target.pool or "default"
     if one is None:
@@ -250,12 +250,7 @@ def verifications_from(store: Store, runs: bytes | None) -> Verifications:
         known = {} if runs is None else dict(_RUNS.validate_json(runs))
     except ValidationError:  # an earlier version's: what runs is read anew
         known = {}
-    return Verifications(known, open_by_target(store.open_verifications()))
-
-
-def open_by_target(opened: Iterable[Verification]) -> dict[TargetKey, Verification]:
-    """Open verifications by target."""
-    return {TargetKey(one.instance, one.engine): one for one in opened}
+    return Verifications(known, {one.key: one for one in store.open_verifications()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +268,7 @@ class Verified:
         return _on_page(incident, self.news)
 
     def on_resolves(self, transitions: Iterable[Transition]) -> tuple[Transition, ...]:
-        """Transitions; a resolve's page shows what was known of the change when it ended."""
+        """Transitions; a resolve's page shows the verification as of its end."""
         return tuple(
             replace(t, incident=_on_page(t.incident, [one for one in self.news if _known(one, t)]))
             if t.event == "resolved"

@@ -73,7 +73,7 @@ def _advised(material: Material, one: Verification) -> list[str]:
 
 
 def advice_before(material: Material, one: Verification) -> TargetAdvice | None:
-    """The newest advice that asked for a change; None where it is no longer stored."""
+    """The newest advice of a change; None where the store has dropped it."""
     asked = [
         given
         for given in material.advice
@@ -142,7 +142,7 @@ def record(material: Material) -> Record:
 
 
 def _unknown(material: Material, given: TargetAdvice) -> tuple[str, str]:
-    """What came of an advice that no known change followed, and that with whose it was."""
+    """Outcome of an advice that no change followed, and the outcome with pool, setting and time."""
     advised = f"{clean(given.pool)} {moves_text(given.moves)} (advised {day_time(given.at)})"
     if given.at < material.since:
         return _NOT_SEEN, f"{advised} {_NOT_SEEN}"

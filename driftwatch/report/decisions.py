@@ -73,7 +73,7 @@ def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...
 
 
 def _open(material: Material) -> Iterator[Decision]:
-    """Pages and tickets whose trouble lasts; of the same ask in one pool the first."""
+    """Pages and tickets that last; the first where several of a pool ask for one thing."""
     asked = set()
     for one in of_week(material):
         if over_at(one, material) is not None or one.severity == "notice" or asks_nothing(one):
@@ -131,14 +131,14 @@ def _beforehand(one: Incident, when: str) -> str | None:
     reasons = ["no setting helps"] if advice.basis != "measured" else []
     (do, brings), *rest = choices
     why = ", ".join([*reasons, *([brings] if brings else [])])
-    # replicas are known to need no change of the clients
+    # replicas need no change of the clients
     rest.sort(key=lambda choice: "replica" not in choice[0])
     other = f". Or {rest[0][0]}: {rest[0][1]}".removesuffix(": ") if rest else ""
     return f"{do} {when}{f': {why}' if why else ''}{other}"
 
 
 def _verified(material: Material, answered: Collection[str]) -> Iterator[Decision]:
-    """Changes whose verdict fell in the week and leaves a person to decide; a rollout is one.
+    """Changes with a verdict of the week, to be kept or taken back; a rollout is one.
 
     ``answered``: pools with an advice on what else helps.
     """
@@ -179,7 +179,7 @@ def _most(several: Rollout, name: str) -> str:
 
 
 def _bare(value: str) -> str:
-    """A value without how it is known."""
+    """A value without its source: 53 of "at least 53 (by …)"."""
     return clean(value).removeprefix("at least ").split(" (")[0]
 
 

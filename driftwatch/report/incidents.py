@@ -79,7 +79,7 @@ def family_of(incident: Incident) -> str:
 
 
 def asks_nothing(incident: Incident) -> bool:
-    """Whether it is a ticket whose page says that there is nothing to do."""
+    """A ticket that says: nothing to do."""
     advice = None if incident.page is None else incident.page.advice
     return incident.severity == "ticket" and advice is not None and advice.action == "no_action"
 
@@ -135,7 +135,7 @@ def ended_because(incidents: Sequence[Incident]) -> str | None:
 
 
 def page_lengths(incidents: Sequence[Incident]) -> str | None:
-    """``prompts ×2.3`` by their pages, for a pool whose usual lengths nobody knows."""
+    """``prompts ×2.3`` by their pages, for a pool without usual lengths."""
     pages = [one.page for one in incidents if one.page is not None]
     ratios = [(s, length_ratio(p, s)) for p in pages for s in ("prompt", "generation")]
     # shorter answers may only be those that clients waited for

@@ -57,7 +57,7 @@ def drift_of(
 
 
 def _lengths(stem: str, cells: pl.DataFrame, usual: float | None) -> Lengths:
-    """The lengths of a pool's cells beside the usual mean; None = nobody knows that one."""
+    """The lengths of a pool's cells beside the usual mean; None = there is none."""
     n = float(cells[f"{stem}_count"].sum())
     mean = float(cells[f"{stem}_sum"].sum()) / n if n else None
     far = _far(_parts(stem, cells), usual) if usual and len(cells) else []
@@ -99,7 +99,7 @@ def _hours(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _far(parts: pl.DataFrame, usual: float) -> list[Stretch]:
-    """Runs of hours whose mean is far from the usual one on the same side, the farthest first."""
+    """Runs of hours with means far above, or far below, the usual one; the farthest first."""
     log = (pl.col("tokens") / pl.col("n") / usual).log()
     # 1 and -1: far above and below
     is_far = (pl.col("n") >= _LEAST_REQUESTS) & (log.abs() >= _FAR)

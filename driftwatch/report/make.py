@@ -33,7 +33,7 @@ def report_of(material: Material) -> Report:
     material = replace(
         material,
         cells=with_unanswered(material.cells),
-        verifications=[_known_at(one, material.until) for one in material.verifications],
+        verifications=[_as_of(one, material.until) for one in material.verifications],
     )
     week, until = material.week, material.until.replace(microsecond=0)
     first, last = material.span or (week.start, until)
@@ -66,8 +66,8 @@ def report_of(material: Material) -> Report:
     return report.model_copy(update={"summary": summary(report), "lines": lines})
 
 
-def _known_at(one: Verification, until: datetime) -> Verification:
-    """A verification as it stood at the week's end: a later verdict is none yet."""
+def _as_of(one: Verification, until: datetime) -> Verification:
+    """A verification at the week's end: without a verdict that came later."""
     if one.closed_at is not None and one.closed_at < until:
         return one
     return one.model_copy(update={"verdict": "open", "closed_at": None})

@@ -140,7 +140,7 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
     if rollout and (again.is_empty() or any(one.effects for one in rollout)):
         result, compared = outcome_text(rollout, share_of(material, pool)), compared_text(rollout)
         result = "; ".join(filter(None, (result, over_text(material, cause.drift))))
-    else:  # no minutes were compared, or nothing is known to have changed
+    else:  # verify compared no minutes, or found no change
         result, compared = result_of(material, family, episodes, again, (first, last), cause.drift)
         if rollout:
             result = result.replace(UNKNOWN_CHANGE, "")

@@ -88,7 +88,7 @@ class Moved(Document):
     given_up: float | None
     done: str
     result: str
-    decided_by: str | None  # incident whose advice was followed; None = none was
+    decided_by: str | None  # incident that advised the change; None = none did
     compared: str  # which minutes RESULT compares, and what they show; empty: none
     incidents: tuple[ReportedIncident, ...]  # by start
 
@@ -132,7 +132,9 @@ class Record(Document):
     is_whole: bool  # eight weeks are stored
     advised: int  # the sum of:
     outcomes: dict[str, int]  # worked, not confirmed, not made … → how many
-    unknown: tuple[str, ...]  # the advised settings of which nobody knows, each with what is known
+    unknown: tuple[
+        str, ...
+    ]  # advised settings without a known change: pool, setting, time, restart since
     forecast_errors: dict[str, ForecastError]
 
 
@@ -163,7 +165,7 @@ class Event(Document):
     """A change or restart."""
 
     at: datetime
-    what: str  # and whose
+    what: str  # with its servers
 
 
 class Hours(Document):
@@ -174,7 +176,7 @@ class Hours(Document):
     missed_high: Floats
     speed: Floats  # at equal load, of the median server
     slowest: Floats  # of the slowest
-    prompts: Floats  # mean length over the usual one; over the week's where none is known
+    prompts: Floats  # mean length over the usual one, else over the week's
     generations: Floats
     events: tuple[Event, ...]
 

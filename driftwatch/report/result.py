@@ -191,7 +191,7 @@ def _like_load(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame,
 
 
 def _loads(cells: pl.DataFrame) -> pl.DataFrame:
-    """Requests and the mean length of prompts by ten minutes, where both are known."""
+    """Requests and mean prompt length of ten minutes that have both."""
     sums = cells.group_by("end").agg(
         requests=pl.col("ttft_seconds_count").sum(),
         prompts=pl.col("prompt_tokens_sum").sum() / pl.col("prompt_tokens_count").sum(),

@@ -44,7 +44,7 @@ HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
 # so many decisions and causes stand on the top screen; the rest stands below it
 MOST_DECISIONS, MOST_MOVED = 3, 8
 _MOST_NAMED = 3  # servers on the top screen; more are counted
-# a week whose data begins later than that is only a part
+# a week with data from later on is a part of a week
 _WHOLE_WITHIN = timedelta(hours=1)
 _FEW_FORECASTS = 5  # of fewer the median is printed with their number
 _NEARLY_ALL = 0.995
@@ -198,7 +198,7 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
 
 
 def _details(row: Moved) -> str:
-    """The command that shows the page that the row is about: the one whose advice was followed,
+    """The command for the page of a row: the one that advised the change,
     else its last one.
     """
     pages = [one for one in row.incidents if one.severity == "page"] or row.incidents
@@ -207,7 +207,7 @@ def _details(row: Moved) -> str:
 
 
 def total_text(report: Report) -> str:
-    """``1.12M–1.75M of 14.6M requests in the week (7.7–12 %)``; empty where nobody knows."""
+    """``1.12M–1.75M of 14.6M requests in the week (7.7–12 %)``; empty without targets."""
     known = [pool for pool in report.pools if pool.missed.low is not None and pool.requests]
     if not report.moved or not known:
         return ""

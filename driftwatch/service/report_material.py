@@ -204,7 +204,7 @@ def schedule_of(settings: Settings) -> ReportSchedule | None:
 
 
 def due_week(names: Sequence[str], now: datetime) -> Week | None:
-    """The newest week whose report is due and was not made; ``names``: of those that were."""
+    """The newest week with a report due; ``names``: weeks that have one."""
     week = last_whole(now - DUE_AFTER)
     is_late = now - week.end - DUE_AFTER >= _FIRST_WITHIN
     return None if week.name in names or (not names and is_late) else week

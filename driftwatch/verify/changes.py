@@ -16,7 +16,7 @@ from driftwatch.model import Fingerprint, KnobMove, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
 
 SEQS, BUDGET = COLUMN_KNOBS
-# knob → a value that nobody reported, and how it is known; of a budget only a bound is
+# knob → the text of an inferred value with its source; of a budget it is a lower bound
 INFERRED = {
     SEQS: "{:.0f} (most that ran at once)",
     BUDGET: "at least {:.0f} (by the size of its steps)",
@@ -25,7 +25,7 @@ INFERRED = {
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The settings and the release of a server at one time, as far as they are known."""
+    """Settings and release of a server at one time; unknown ones are left out."""
 
     # what the server, its labels or the configuration report; nothing inferred
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
@@ -148,7 +148,7 @@ def _moved_as(change: Change, move: KnobMove) -> bool:
 
 
 def verification_id(target: TargetKey, change: Change) -> str:
-    """The id of the verification of a change: whose, and when."""
+    """The id of the verification of a change, of its server and time."""
     text = "\n".join([*target, change.kind, change.at.astimezone(UTC).isoformat(), ""])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -117,7 +117,7 @@ def _moved(matched: Matched, was: Floats, now: Floats, share: bool) -> Floats:
             y = top[known] / bottom[known]
             y, weight = (y if share else np.log(y)), bottom[known] / bottom[known].sum()
             x, y = x[known] - weight @ x[known], y - weight @ y
-            # each side as far as it is quiet: one whose every request is in target has no slope
+            # of each side: where every request is in target there is no slope
             rows.append((x, y, weight * len(y) / (weight @ y**2 + LEAST_NOISE)))
     x, y, sure = (np.concatenate(each) for each in zip(*rows, strict=True))
     gram = (x * sure[:, None]).T @ x + np.eye(x.shape[1]) / SLOPE_SD**2

@@ -139,7 +139,7 @@ def _judge(
         more = math.ceil(minutes[1] * ((1 - fixed) / (shrink**2 - fixed) - 1))
         more = more if minutes[1] + more <= MOST_MINUTES else None
     least = _size((high - low) / 2, effect)
-    text = f"{words}: a difference below {least} cannot be seen"
+    text = f"{words}: a difference below {least} would not show"
     if least.startswith("0 "):
         text = f"{words} did not change"
     if shrink < 1:

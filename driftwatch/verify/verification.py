@@ -57,9 +57,9 @@ class Verification(Document):
     matched_minutes: tuple[int, int] = (0, 0)
     # at least so many more afterwards would settle it; None where none would, or it is settled
     more_minutes: int | None = None
-    # the advice's forecast that it is held against; None = nobody had advised it
+    # forecast of the advice; None = nobody advised the change
     forecast: Mapping[str, Any] | None = None
-    incident_id: str | None = None  # whose page had advised it; None = none
+    incident_id: str | None = None  # the incident that advised it; None = none
     notes: tuple[str, ...] = ()
     # who wrote down what changed (``driftwatch verify --setting``); None = a source shows it
     confirmed_by: str | None = None
