@@ -75,7 +75,7 @@ def in_order(scrapes: pl.DataFrame) -> pl.DataFrame:
     column and each in one piece: at once, a table of several chunks is held three times.
     """
     keys = [*KEY_COLUMNS, "time"]
-    if _is_before(scrapes, keys, or_same=True):
+    if is_ordered(scrapes, keys, or_same=True):
         return scrapes
     order = scrapes.select(keys).with_row_index("place").sort(keys, maintain_order=True)["place"]
     return pl.DataFrame([column.rechunk().gather(order) for column in scrapes.iter_columns()])
@@ -90,13 +90,13 @@ def only(scrapes: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
 def scrapes_once(scrapes: pl.DataFrame) -> pl.DataFrame:
     """The rows in order, the first of those with the same instance, engine and time."""
     keys, ordered = [*KEY_COLUMNS, "time"], in_order(scrapes)
-    if _is_before(ordered, keys, or_same=False):
+    if is_ordered(ordered, keys, or_same=False):
         return ordered
     return ordered.unique(keys, keep="first", maintain_order=True)
 
 
-def _is_before(scrapes: pl.DataFrame, keys: Sequence[str], *, or_same: bool) -> bool:
-    """Every row's keys are before the next row's; NULL is before nothing."""
+def is_ordered(scrapes: pl.DataFrame, keys: Sequence[str], *, or_same: bool) -> bool:
+    """Whether every row's keys are before the next row's; NULL is before nothing."""
     before = pl.lit(or_same)
     for key in reversed(keys):
         last = pl.col(key).shift(1)

@@ -19,11 +19,10 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    true,
     update,
 )
 
-from driftwatch.collect.schema import KEY_COLUMNS, keys_frame
+from driftwatch.collect.schema import KEY_COLUMNS, is_ordered, keys_frame
 from driftwatch.model import TargetKey
 from driftwatch.store.confirmed import ConfirmedSettings, confirmed_settings, with_confirmed
 from driftwatch.store.database import Database, of_batch
@@ -94,22 +93,11 @@ class Minutes(Database):
 
     def minutes_span(self, target: TargetKey) -> tuple[datetime, datetime] | None:
         """Start of the first stored row of a target and end of the last; None without any."""
-        table, name = minute_batches, target.instance
-        query = select(table.c.since, table.c.until).where(
-            table.c.first_instance <= name, table.c.last_instance >= name
-        )
-        ends = []
-        with self._reading() as connection:
-            for ordered in (table.c.since, table.c.until.desc()):
-                for batch in connection.execute(query.order_by(ordered)):
-                    (rows,) = _parts(connection, batch.since, batch.until, [target], true())
-                    if len(rows):
-                        ends.append(rows)
-                        break
-        if not ends:
+        reach = self.minutes_reach()
+        rows = None if reach is None else self.past(*reach, [target], ())
+        if rows is None or rows.is_empty():
             return None
-        first, last = ends
-        return span(first.head(1), int(first["seconds"][0]))[0], span(last)[1]
+        return span(rows.head(1), int(rows["seconds"][0]))[0], span(rows)[1]
 
 
 def write_minutes(connection: Connection, rows: pl.DataFrame, batch: int | None = None) -> None:
@@ -247,7 +235,7 @@ def _parts(
 
 def _each_span_once(rows: pl.DataFrame) -> pl.DataFrame:
     """Every row once; two parts of one longer row added up."""
-    if _is_in_order(rows):
+    if is_ordered(rows, _KEY, or_same=False):
         return rows
     rows = rows.sort(*_KEY, "seconds")
     again = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*_KEY, "seconds"))
@@ -260,12 +248,3 @@ def _each_span_once(rows: pl.DataFrame) -> pl.DataFrame:
         longer = rolled_up(longer.select(*STORED_SCHEMA), int(seconds))
         each.append(longer.with_columns(seconds=pl.lit(float(seconds))).select(rows.columns))
     return pl.concat(each).sort(_KEY)
-
-
-def _is_in_order(rows: pl.DataFrame) -> bool:
-    """Sorted by instance, engine and end, each once: as batches of whole days lie."""
-    later = pl.lit(False)
-    for name in reversed(_KEY):
-        here, before = pl.col(name), pl.col(name).shift(1)
-        later = (here > before) | ((here == before) & later)
-    return bool(rows.select(later.slice(1).all()).item())
