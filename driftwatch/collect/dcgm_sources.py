@@ -94,7 +94,7 @@ class DcgmPrometheusSource:
         """
         first, last = unix_ms(since), unix_ms(until) - 1
         if last < first:
-            return Collected(empty_scrapes(), {}, was_asked=False)
+            return Collected(empty_scrapes(), {})
         at, errors = time_of(last), list[SourceError]()
         deadline = time.monotonic() + self._budget_seconds
         answers = list(self._asker.pieces([self._any], first, last, errors, deadline))

@@ -102,9 +102,6 @@ GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     **{field.column: pl.Float64 for field in GPU_FIELDS},
 }
 
-# what one reading of one GPU for one workload is known by
-GPU_KEY = ("exporter", "uuid", "gpu", "namespace", "pod", "time")
-
 _EMPTY = pl.DataFrame(schema=dict(GPU_SCHEMA))
 
 
@@ -120,7 +117,7 @@ def gpu_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 def gpus_once(frames: Sequence[pl.DataFrame], since: datetime) -> pl.DataFrame:
     """Readings of several calls from ``since`` on, each (GPU, workload, time) once, in order."""
-    keys = list(GPU_KEY)
+    keys = ["exporter", "uuid", "gpu", "namespace", "pod", "time"]
     every = pl.concat([_EMPTY, *frames])
     if every.is_empty():
         return every

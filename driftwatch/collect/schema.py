@@ -140,8 +140,6 @@ class Collected:
     # why the list of targets is unknown; None where the source answered, so that a
     # target it does not list has left
     silent: str | None = None
-    # the source was queried; False where no interval was due
-    was_asked: bool = True
 
 
 # Chooses which of the listed targets the source reads scrapes of.

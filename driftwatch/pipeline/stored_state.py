@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import orjson
 import polars as pl
 
 from driftwatch.baselines.in_force import no_releases
+from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import KEY, TIME, Source, empty_scrapes
 from driftwatch.diagnose.evidence_table import RECENT, no_inputs_seen
 from driftwatch.documents import Document
@@ -165,14 +166,6 @@ def evaluated_until(store: Store) -> datetime | None:
 _REPORTS = "tick.told"
 
 
-@runtime_checkable
-class Reporting(Protocol):
-    """A source that scrapes servers directly and asks them what they run."""
-
-    def reports(self) -> Mapping[str, Fingerprint]:
-        """By instance; empty where the server does not answer."""
-
-
 def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
     """The plan with what each directly scraped server says of itself.
 
@@ -180,7 +173,7 @@ def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
     """
     reported = dict(plan.reported)
     for source in sources:
-        if isinstance(source, Reporting):
+        if isinstance(source, PagesSource):
             reported |= source.reports()
     return plan if reported == plan.reported else replace(plan, reported=reported)
 

@@ -36,7 +36,7 @@ class _Answer(NamedTuple):
 
     collected: Collected
     until: datetime | None  # None where the question has to be repeated
-    seconds: float | None  # None where there was no question
+    seconds: float
     failed: bool
 
 
@@ -123,14 +123,13 @@ class Collecting:
                 # one that came late may be older than what another process has committed since
                 until[name] = max(answer.until, until.get(name, answer.until))
         complete, late = self._progress(until, now, number)
-        seconds = {name: answer.seconds for name, answer in answers.items()}
         return TickInput.of(
             self._sources,
             {name: answer.collected for name, answer in answers.items()},
             complete,
             until,
             late=late,
-            seconds={name: took for name, took in seconds.items() if took is not None},
+            seconds={name: answer.seconds for name, answer in answers.items()},
             failed=failed,
             incomplete=next((why for _, why in sorted((silent | late).items())), None),
         )
@@ -214,10 +213,7 @@ def _answer(
         collected: Collected = source.collect(*question)
     except Exception as error:  # noqa: BLE001 - whatever a source raises must not end the tick
         return _Answer(_failure(source.name, error, edge), None, time.monotonic() - began, True)
-    # a grid coarser than the tick has nothing to ask for in most ticks
-    took = time.monotonic() - began if collected.was_asked else None
-    failed = collected.was_asked and collected.silent is not None
-    return _Answer(collected, edge, took, failed)
+    return _Answer(collected, edge, time.monotonic() - began, collected.silent is not None)
 
 
 def _failure(name: str, error: Exception, at: datetime) -> Collected:

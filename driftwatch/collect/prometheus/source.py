@@ -143,8 +143,7 @@ class PrometheusSource:
     ) -> Collected:
         first, last = unix_ms(since), unix_ms(until) - 1
         if last < first:
-            nothing = "nothing was asked"
-            return Collected(empty_scrapes(), dict(self._targets), silent=nothing, was_asked=False)
+            return Collected(empty_scrapes(), dict(self._targets))
         request = _Request(first, last, time.monotonic() + self._budget_seconds)
         try:
             return self._answer(request, until, own, queries)
@@ -359,7 +358,8 @@ class RetryingSource:
             if seconds:
                 time.sleep(seconds)
             collected = self._source.collect(since, until)
-            if _has_answer(collected):
+            # one that answered in part names what is missing
+            if collected.silent is None or collected.scrapes["ok"].any():
                 self._answered = True
                 return collected
         why = (collected.silent or "").removeprefix("Unavailable: ")
@@ -371,10 +371,3 @@ class RetryingSource:
     def close(self) -> None:
         """Give back connections."""
         self._source.close()
-
-
-def _has_answer(collected: Collected) -> bool:
-    """It answered at least in part; its problems name what is missing."""
-    return (
-        collected.silent is None or not collected.was_asked or bool(collected.scrapes["ok"].any())
-    )
