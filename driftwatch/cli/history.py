@@ -44,7 +44,7 @@ class History:
     baseline: Window | None = None  # with whose lengths, rates and speed is compared
     db: Place | None = None
     config: Path | None = None
-    # what the command line says of every server
+    # settings of every server from the command line
     serving: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -106,7 +106,7 @@ class History:
     def store(self, plan: Plan | None = None) -> Iterator[Store]:
         """The database, or one in memory that the recordings or the API's past are replayed into.
 
-        What could not be read of them is told on stderr.
+        It prints on stderr what it could not read of them.
 
         Args:
             plan: to replay with; None = that of the configuration, which simulates no page's advice
@@ -256,7 +256,7 @@ def plan_from(
 ) -> Plan:
     """Rules, trees and pools: of a configuration file, else the shipped rules and one pool.
 
-    What the command line says of a server wins over the file.
+    Settings of the command line win over the file.
 
     Raises:
         ConfigError: the configuration or a rule file has problems.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from driftwatch.store import Store
 
 _REASONS_TOLD, _PROBLEMS_TOLD = 5, 20
-# A page that was answered but says nothing, as collect/exposition.py calls it. A scrape that was
+# An answered page that holds nothing, in the words of collect/page_text.py. A scrape that was
 # recorded as failed, and a server without statistics, are facts.
 _UNREADABLE = (
     "answers HTML",
@@ -160,7 +160,7 @@ class SilentRules:
         self._minutes += len(scraped)
         self._without_speed += len(unknown)
         reasons = unknown.select("speed_unknown_code", "speed_unknown_reason").drop_nulls()
-        # what is still missing shrinks from minute to minute: the last says how far it came
+        # what is still missing shrinks from minute to minute: the last reason is the newest
         counted = reasons.group_by("speed_unknown_code", maintain_order=True).agg(
             pl.len().alias("minutes"), pl.last("speed_unknown_reason")
         )

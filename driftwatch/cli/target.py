@@ -301,7 +301,7 @@ def _concerned_at(incident: Incident, at: datetime) -> tuple[TargetKey, ...]:
 
 def with_stored_pools(plan: Plan, store: Store, at: datetime) -> Plan:
     """The plan with the pools of the database, as the service that watches them had them; what the
-    command line says of a server wins.
+    command line names wins.
     """
     from driftwatch.collect.startup import merge
     from driftwatch.model import TargetKey

@@ -188,7 +188,7 @@ class GpuSamples:
         self._frames = [pl.DataFrame(schema=dict(SAMPLE_SCHEMA))]
 
     def number(self, gpu: Gpu) -> int:
-        """The GPU's number; what earlier series did not say of it is added."""
+        """The GPU's number; labels that earlier series lacked are added."""
         number = self._numbers.setdefault(gpu.key, len(self._gpus))
         if number == len(self._gpus):
             self._gpus.append(gpu)
@@ -227,7 +227,7 @@ class GpuSamples:
         time: datetime,
         own: frozenset[str] = frozenset(),
     ) -> bool:
-        """Add the samples of series; says whether any is of a GPU.
+        """Add the samples of series; returns whether any is of a GPU.
 
         Several may show one value: two jobs that scrape one exporter, the replicas of a Prometheus,
         two shares of a GPU in one pod. The first in the order of labels counts.
@@ -325,7 +325,7 @@ def _as_json(whys: pl.DataFrame) -> pl.Series:
     distinct = whys.unique(maintain_order=True)
     known = [{k: v for k, v in row.items() if v} for row in distinct.iter_rows(named=True)]
     texts = [orjson.dumps(one).decode() if one else None for one in known]
-    told = distinct.with_columns(reasons=pl.Series(texts, dtype=pl.String))
-    return whys.join(told, on=whys.columns, how="left", nulls_equal=True, maintain_order="left")[
+    named = distinct.with_columns(reasons=pl.Series(texts, dtype=pl.String))
+    return whys.join(named, on=whys.columns, how="left", nulls_equal=True, maintain_order="left")[
         "reasons"
     ]

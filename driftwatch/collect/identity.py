@@ -16,7 +16,7 @@ from driftwatch.model import Target, TargetKey
 # A label of a target whose process is scraped more than once: the other scrapes' labels.
 ALSO_LABEL = "also_scraped_as"
 IMAGE_LABEL = "kube_image"  # the image of its container, as kube-state-metrics shows it
-# labels of a target that do not say which server it is
+# labels of a target that do not identify its server
 NOT_OF_THE_SERVER = OWN_LABELS | {ALSO_LABEL, IMAGE_LABEL}
 Identity = tuple[tuple[str, str], ...]  # label and value, in order of the labels
 
@@ -184,7 +184,7 @@ def reading_order(one: Identity, span: Span, is_known: bool) -> tuple[object, ..
 
     ``is_known``: it had a name before; it is read on.
     """
-    # a pod's labels say where its GPUs are
+    # a pod's labels name the node of its GPUs
     return not is_known, not dict(one).get("pod"), -span[1], span[0], one
 
 

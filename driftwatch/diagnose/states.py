@@ -56,7 +56,7 @@ DTYPES: Mapping[DType, type[pl.DataType]] = {
 }
 _TYPES = pl.Schema({c.name: DTYPES[c.dtype] for c in COLUMNS})
 _KEYS = (*KEY, "pool", "start", "end")
-# What minutes are made of, and what pages and reasons say beside the columns.
+# Columns that minutes are made of, and that pages and reasons read besides.
 _EXTRA = {
     "gpu_count_source",
     "gpu_reasons",

@@ -46,7 +46,7 @@ class TickInput:
     late: Mapping[str, str] = field(default_factory=dict)
     # name → how long the answer took, of those that were asked
     seconds: Mapping[str, float] = field(default_factory=dict)
-    failed: tuple[str, ...] = ()  # names of those that raised, or could say nothing
+    failed: tuple[str, ...] = ()  # names of those that raised, or know nothing now
     incomplete: str | None = None  # why nothing is known of some source
     # minutes before it stay without a verdict; None = those before the last six hours
     since: datetime | None = None

@@ -167,7 +167,7 @@ _REPORTS = "tick.told"
 
 
 def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
-    """The plan with what each directly scraped server says of itself.
+    """The plan with the reports of each directly scraped server.
 
     A server's answer stands until it restarts.
     """

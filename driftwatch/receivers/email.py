@@ -99,7 +99,7 @@ class EmailSender(Configured[EmailReceiver]):
         return DeliveryError(f"{self.name}: {text}", permanent=text in (REFUSED, _NOT_SUPPORTED))
 
     def _plain(self, text: Any) -> str:
-        """What the relay says, without the password in any form that AUTH writes."""
+        """The relay's answer, without the password in any form that AUTH writes."""
         raw = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
         password = self.settings.read("password") or ""
         written = (password, f"\0{self.settings.user}\0{password}") if password else ()
@@ -161,7 +161,7 @@ def subject(message: Message) -> str:
 
     It names no state: a resolve that answers "FIRING" would be read as a page.
     """
-    # of a page that is sent again what it says of that stands before the dot
+    # a page that is sent again has its count before the dot
     text = letter_of(message).title.rpartition(" · ")[2]
     for word in _STATE_WORDS:
         text = text.removeprefix(word)

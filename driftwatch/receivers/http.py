@@ -116,8 +116,8 @@ def refusal(name: str, answer: Answer, secrets: Iterable[str]) -> DeliveryError:
     if 300 <= status < 400:
         text = f"{name} answered {status}: redirects are not followed"
         return DeliveryError(text, permanent=True)
-    said = answer.body.decode(errors="replace").strip()
-    reason = cut(clean(redact(said, secrets)), _REASON_LIMIT)
+    text = answer.body.decode(errors="replace").strip()
+    reason = cut(clean(redact(text, secrets)), _REASON_LIMIT)
     text = f"{name} answered {status}" + (f": {reason}" if reason else "")
     transient = status in _TRANSIENT or status >= 500
     wish = retry_after(answer.headers) if transient else None

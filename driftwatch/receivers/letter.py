@@ -1,4 +1,4 @@
-"""What a message says, in order: title, body, commands, links. Pure; nothing is escaped here."""
+"""A message as plain text: title, body, commands, links. Pure; nothing is escaped here."""
 
 from __future__ import annotations
 

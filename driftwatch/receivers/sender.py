@@ -65,7 +65,7 @@ class Message:
 
 
 def message_of(payload: Page | Mapping[str, Any]) -> Message:
-    """The first message of a page, or of a report: what it says of itself."""
+    """The first message of a page, or of a report, by its own fields."""
     if not isinstance(payload, Page):
         return Message("report", payload["week"]["name"], "report", 0, payload)
     return Message("incident", payload.incident, payload.event, 0, payload)
@@ -75,7 +75,7 @@ class Sender(Protocol):
     """Takes messages to one receiver."""
 
     def send(self, message: Message) -> Conversation | None:
-        """Deliver the message, or say why not.
+        """Deliver the message.
 
         Returns what later messages about the same incident need to know of this one; None keeps
         what is known.

@@ -135,12 +135,12 @@ class SlackSender(Configured[SlackReceiver]):
     seconds: float = SECONDS
 
     def send(self, message: Message) -> Conversation | None:
-        """Post, or edit what stands there and tell the thread.
+        """Post, or edit the message that is there and add a note to its thread.
 
         Returns channel and time stamp of the incident's message, of an app.
 
         Raises DeliveryError: Slack did not take it. What was done of it is done again by the next
-        attempt without harm: an edit says the same twice, a note in a thread may stand twice.
+        attempt without harm: an edit is repeated, a note may stand in the thread twice.
         """
         if not self.settings.is_app:
             url, body = self.settings.read_url("webhook_url"), orjson.dumps(message_blocks(message))
@@ -186,7 +186,7 @@ class SlackSender(Configured[SlackReceiver]):
         try:
             client.chat_postMessage(channel=channel, thread_ts=ts, unfurl_links=False, **note)
         except SlackRefusal as error:
-            # the message was edited a moment ago: what it says is what counts
+            # the message was edited a moment ago, and that is what counts
             if error.code not in _LOST:
                 raise
 

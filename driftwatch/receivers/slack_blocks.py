@@ -113,7 +113,7 @@ def _acts(page: Page) -> Sequence[str]:
 
 
 def note_of(message: Message) -> dict[str, Any] | None:
-    """What the thread says of a message that is not the first: what changes a decision.
+    """The note in the thread for a message after the first: what changes a decision.
 
     The channel sees it too where somebody has to act.
     """

@@ -151,7 +151,7 @@ class Batch:
         return TickResult(outcome, happened, verified.failed)
 
     def _verified(self, state: State, outcome: Outcome, plan: Plan) -> Verified:
-        """What the minutes of the tick say of changes."""
+        """Verdicts on changes by the minutes of the tick."""
         before = state.verifications
         if plan is not self._plan:  # settings may be others
             before = replace(before, last_read={})

@@ -124,7 +124,7 @@ def _words(arguments: str | tuple[str, ...]) -> list[str]:
 
 
 def started_with(settings: ServingSettings) -> list[StartSettings]:
-    """What the file says, then the vLLM arguments, then the start-up log.
+    """Settings of the file, then of the vLLM arguments, then of the start-up log.
 
     Raises:
         UsageError: the start-up log cannot be read, or the arguments are none of vLLM's.
@@ -199,7 +199,7 @@ def api_of(source: kinds.PrometheusSource) -> dict[str, Any]:
         "timeout_seconds": source.query_timeout,
         "headers": {} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
         "verify": True if source.ca_file is None else str(source.ca_file),
-        # said at the start if it cannot be read; then read anew for each query, as tokens rotate
+        # an error at the start if it cannot be read; later read anew for each query: tokens rotate
         "bearer_token": partial(source.read, "bearer_token")
         if source.read("bearer_token")
         else None,

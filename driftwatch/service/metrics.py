@@ -255,7 +255,7 @@ def _minute_of(
 
 
 def _state(rule: Rule) -> pl.Expr:
-    """What :data:`MEANINGS` says of :data:`RULE`; each row by its ``pool``."""
+    """The value of :data:`RULE` (see :data:`MEANINGS`); each row by its ``pool``."""
     plain = rule.model_copy(update={"overrides": ()})
     true = pl.when(plain.verdict).then(1.0)
     state: pl.Expr = true.when(~plain.held).then(0.0).when(~plain.verdict | plain.held).then(0.5)

@@ -155,7 +155,7 @@ class ReceiverQueue(threading.Thread):
         else:
             return AttemptResult(delivery, self._clock.now(), conversation=conversation)
         at, wish = self._clock.now(), failure.retry_after_seconds
-        if wish is not None:  # said of the receiver and not of this page
+        if wish is not None:  # the receiver waits, not this page alone
             self._paused_until = at + timedelta(seconds=wish)
         key = f"{delivery.subject}/{delivery.receiver}"
         again = next_attempt(delivery.attempts, at, key, delivery.planned_at, wish)

@@ -59,7 +59,7 @@ def asker_of(source: PrometheusSource) -> PrometheusAsker:
 
 
 def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
-    """What metrics pages say, each fetched once, and instance → address of each page.
+    """The servers of metrics pages, each fetched once, and instance → address of each page.
 
     Raises:
         UsageError: an address that is none, or that holds a user or password.

@@ -189,7 +189,7 @@ class ReportSchedule:
 
 
 def schedule_of(settings: Settings) -> ReportSchedule | None:
-    """What a configuration says of reports; None where it wants none."""
+    """The reports of a configuration; None where it wants none."""
     report = settings.report
     if report is None:
         return None
@@ -211,7 +211,7 @@ def due_week(names: Sequence[str], now: datetime) -> Week | None:
 
 
 def make_due(store: Store, plan: Plan, schedule: ReportSchedule, now: datetime) -> Week | None:
-    """Make the report that is due, and say of which week; a week without a minute has none.
+    """Make the report that is due; returns its week. A week without a minute has none.
 
     Raises StoreError: the store does not serve.
     """

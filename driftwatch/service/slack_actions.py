@@ -1,7 +1,7 @@
 """The buttons of every Slack app: one Socket Mode connection an app, and what a click does.
 
 docs.slack.dev/apis/events-api/using-socket-mode. Every click is acknowledged before anything is
-done with it: Slack waits three seconds. It is written down once. The outbox tells every receiver of
+done with it: Slack waits three seconds. The store keeps it once. The outbox tells every receiver of
 an acknowledgement, this one too, within a second or two.
 """
 

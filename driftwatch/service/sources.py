@@ -143,7 +143,7 @@ class Collecting:
         own: OwnPools | None,
         stored: Mapping[TargetKey, Target],
     ) -> None:
-        """Ask a source that is free and has something to tell; the lock is held."""
+        """Ask a source that is free and has something new; the lock is held."""
         question = source.name, 0 if own is None else own.number
         edge = now - timedelta(seconds=source.settle_seconds)
         self._first_asked.setdefault(question, now)

@@ -114,7 +114,7 @@ def gpu_columns(
 
 
 def gpu_counts(gpus: pl.DataFrame, targets: pl.DataFrame, until: datetime) -> pl.DataFrame:
-    """What the readings of the last 2 min say of each target, beside what is declared.
+    """GPUs of each target by the readings of the last 2 min, beside the declared ones.
 
     ``gpus``: GPU table; ``targets``: :data:`GPU_TARGET_SCHEMA`; ``until``: now, aware.
     Returns: one row per target: instance, engine, ``gpus_declared`` and ``gpus_found`` (both of the
@@ -254,8 +254,8 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
             for name, column in _SOURCES.items()
         },
     )
-    told = pl.col("gpu_clock_event_reasons").map_elements(clock_events, return_dtype=pl.String)
-    rows = rows.with_columns(gpu_clock_event_reasons=told)
+    words = pl.col("gpu_clock_event_reasons").map_elements(clock_events, return_dtype=pl.String)
+    rows = rows.with_columns(gpu_clock_event_reasons=words)
     known = pl.col("exporters").is_null()
     return rows.select(
         (pl.col(n) if n in ("window", "exporters") else pl.when(known).then(n)).cast(dtype)

@@ -53,13 +53,13 @@ def current_settings(
 
 
 def stored_settings(
-    windows: pl.DataFrame, serving: pl.DataFrame, said: pl.DataFrame
+    windows: pl.DataFrame, serving: pl.DataFrame, stored: pl.DataFrame
 ) -> pl.DataFrame:
     """Settings per window as its last row had them; what is not stored as configured now."""
     now = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
         max_num_batched_tokens_configured=pl.col("max_num_batched_tokens")
     )
-    then = said.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))
+    then = stored.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))
     return now.with_columns(then).select(_OF_WINDOW)
 
 
@@ -136,7 +136,7 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         tokens_per_forward_pass=_over(pl.col("iteration_tokens_sum"), steps),
         forward_passes=pl.when(_SECONDS > 0).then(steps),
         forward_passes_overcounted=overcounted,
-        release_changed=pl.lit(None, pl.Boolean),  # no page says it
+        release_changed=pl.lit(None, pl.Boolean),  # no page shows it
         finished_requests=pl.col("prompt_tokens_count"),
         prompt_tokens_mean=_mean("prompt_tokens"),
         generation_tokens_mean=_mean("generation_tokens"),

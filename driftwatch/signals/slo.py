@@ -26,8 +26,8 @@ def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
             serving[f"slo_{name}_seconds"],
             totals[f"{name}_seconds_sum"],
         )
-        told = (pl.col("lower") > 0) | (pl.col("upper") < 1)  # a range from 0 to 1 is unknown
-        enough = told & (totals[f"{name}_seconds_count"] >= MIN_REQUESTS)
+        is_known = (pl.col("lower") > 0) | (pl.col("upper") < 1)  # a range from 0 to 1 is unknown
+        enough = is_known & (totals[f"{name}_seconds_count"] >= MIN_REQUESTS)
         shares.append(
             both.select(
                 pl.when(enough).then("lower").alias(f"{name}_in_target_10m_ratio"),

@@ -1,4 +1,4 @@
-"""Windows over minute rows: sums of increases, means of gauges, what the last minute said.
+"""Windows over minute rows: sums of increases, means of gauges, values of the last minute.
 
 A window is a row (instance, engine, start, end) of whole minutes. With ``cut`` it begins after the
 last minute with a restart or a knob change; that minute alone counts where nothing came after it.
@@ -210,8 +210,8 @@ class MinuteWindows:
             true = self._any_of(_is_set(self.rows[name]) & self._observed, spans)
             unknown = self._any_of(self.rows[name].is_null().to_numpy() & self._observed, spans)
             several = np.where(true, 1.0, np.where(unknown | unobserved, np.nan, 0.0))
-            told = pl.Series(name, several, nan_to_null=True).cast(pl.Boolean)
-            each.append(told.zip_with(~is_one, alone[name]))
+            of_several = pl.Series(name, several, nan_to_null=True).cast(pl.Boolean)
+            each.append(of_several.zip_with(~is_one, alone[name]))
         return each
 
     def _any_of(self, flags: Flags, spans: Spans) -> Flags:

@@ -39,7 +39,7 @@ class Mark:
     mark: str  # useful or not useful
     at: datetime  # when
     by: str  # who
-    because: str = ""  # why; empty = not said
+    because: str = ""  # why; empty = no reason given
 
 
 class Actions(Incidents):
@@ -135,7 +135,7 @@ class Actions(Incidents):
     ) -> Mark:
         """Mark a page as :data:`USEFUL` or not; the last mark counts.
 
-        ``because``: why; empty = not said; ``more``: as of :meth:`note_action`.
+        ``because``: why; empty = no reason given; ``more``: as of :meth:`note_action`.
 
         Raises UsageError: no such incident, more than one, or it has not fired; or the reason is
         too long.

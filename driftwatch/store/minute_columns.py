@@ -38,7 +38,7 @@ _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     "deferred_since": TIME,
     **dict.fromkeys(TEXTS, pl.String),
 }
-# What a row says of its last minute, and does not add up or average.
+# Values of a row's last minute: they are neither added up nor averaged.
 LAST: dict[str, pl.DataType | type[pl.DataType]] = {
     **{
         name: DTYPES[BY_NAME[name].dtype]

@@ -83,7 +83,7 @@ def require_file(path: Path, *, file_too: bool) -> None:
 
 def make_file(path: Path) -> None:
     """Make an empty file that its user alone can read, where there is none; -wal and -shm get the
-    same mode. Why it cannot be made the first statement says.
+    same mode. Where it cannot be made, the first statement fails with the reason.
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

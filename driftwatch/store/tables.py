@@ -107,7 +107,7 @@ actions = Table(
     Column("action", String(16), nullable=False),
     Column("at", UtcTime, nullable=False),
     Column("by", Text, nullable=False),
-    Column("comment", Text, nullable=False),  # empty: not said
+    Column("comment", Text, nullable=False),  # empty: none
     Column("via", Text, nullable=False),  # where it was done: command line, a receiver's name
     # what a receiver calls the click, so that one that is sent twice is done once
     Column("request_id", Text, unique=True),

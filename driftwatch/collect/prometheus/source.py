@@ -286,7 +286,7 @@ class PrometheusSource:
         return error_text(doubt)
 
     def _with_foreign_reasons(self, scrapes: pl.DataFrame) -> pl.DataFrame:
-        """Rows without a ``vllm:`` series say what their target is instead."""
+        """Rows without a ``vllm:`` series, with the program that their target is as the reason."""
         silent = set(scrapes.filter(pl.col("reason") == STATS_DISABLED)["instance"])
         if not silent:
             return scrapes
@@ -337,8 +337,8 @@ PAUSES_SECONDS = (2.0, 8.0)
 class RetryingSource:
     """A source whose past is read once: tried again where it does not answer, then an error.
 
-    A live service goes on without a silent source and says so of every target. A replay must not
-    take the absence of the database for the absence of the servers.
+    A live service goes on without a silent source, and every target has that reason. A replay must
+    not take the absence of the database for the absence of the servers.
 
     ``help_text``: what to check where it never answered; None = no advice.
     """

@@ -52,7 +52,7 @@ def why_no_vllm(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tu
         try:
             names = asker.label_values("__name__", [f"{{{matchers({'instance': instance})}}}"])
         except SourceError:
-            continue  # what the rows say without it stays true
+            continue  # the reason in the rows stays true
         # names that other times and recording rules left behind say nothing
         own = [n for n in names if n != "up" and not n.startswith((*_ITS_OWN, "vllm:"))]
         exporters = [n for n in own if ":" not in n]  # level:metric:operations is a rule's name
@@ -60,7 +60,7 @@ def why_no_vllm(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tu
 
 
 _CONTAINERS = "kube_pod_container_info"
-_VLLM = "vllm"  # in the name or image of the container that runs it, where its labels do not say
+_VLLM = "vllm"  # in the name or image of its container, where its labels do not name that
 
 
 class PodImages:
