@@ -71,8 +71,9 @@ class Told(Document):
     last_cause: str = ""  # the same when the page was last made: a change is sent once it lasts
     # mean lengths and rate of requests (evidence column → value) on which its advice rests
     load: Mapping[str, float] = {}
-    missed_ratio: float | None = None  # requests that missed a target, at most; None = unknown
-    given_up_ratio: float | None = None  # requests that clients gave up, at least; None = unknown
+    # the worst that it or a message before it said, of the requests; None = unknown
+    missed_ratio: float | None = None  # missed a target, at least
+    given_up_ratio: float | None = None  # clients gave up, at least
 
 
 class Message(Document):

@@ -24,9 +24,8 @@ from driftwatch.numbers import clean, is_as_before, knob, times
 # An advice is computed anew where a mean length or the rate moved so far since its window: in
 # steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
 _MOVED = math.log(1.15)
-# Of all requests. A share of ten minutes wanders by a few points; a quarter fewer is better.
-_CLEARLY_MORE, _CLEARLY_LESS = 0.1, 0.25
-_MOST_MISS = 0.5  # of the requests
+# Of all requests: a share of ten minutes wanders by a few points.
+_CLEARLY_MORE, _MOST_MISS = 0.1, 0.5
 _GIVEN_UP = "given_up_10m_low_ratio"
 _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
@@ -75,34 +74,33 @@ def rests_on_another_load(page: Page, told: Told, finding: Finding) -> bool:
 
 
 def _missed_ratio(finding: Finding) -> float | None:
-    met = (finding.evidence.get(f"{name}_in_target_10m_ratio") for name in ("ttft", "tpot"))
-    known = [float(one) for one in met if one is not None]
-    return 1.0 - min(known) if known else None
+    """The share of requests that miss a target for certain."""
+    met = []
+    for name in ("ttft", "tpot"):
+        least, most = (
+            finding.evidence.get(f"{name}_in_target_10m_{end}") for end in ("ratio", "upper_ratio")
+        )
+        met += [] if least is None else [least if most is None else most]
+    return 1.0 - min(met) if met else None
 
 
 def is_worse(told: Told, finding: Finding) -> bool:
-    """Whether users feel it clearly worse than any message said: twice as many requests miss a
-    target, half as many meet it, or half of all miss it; clients begin to give up, or twice as many
-    do.
+    """Whether users feel it clearly worse than any message said: clients begin to give up, twice as
+    many requests miss a target, or half of all do. Unknown shares are not compared.
     """
-    gave_up, before = finding.evidence.get(_GIVEN_UP) or 0.0, told.given_up_ratio
-    if before is not None and before < MANY_GAVE_UP <= gave_up:
+    gave_up, before = finding.evidence.get(_GIVEN_UP), told.given_up_ratio
+    if gave_up is not None and before is not None and before < MANY_GAVE_UP <= gave_up:
         return True
-    pairs = ((gave_up, before), (_missed_ratio(finding), told.missed_ratio))
-    return any(_is_clearly_more(now, said) for now, said in pairs)
-
-
-def _is_clearly_more(now: float | None, before: float | None) -> bool:
-    """Of two shares; unknown ones are not compared."""
-    if now is None or before is None or now - before < _CLEARLY_MORE:
+    missed, before = _missed_ratio(finding), told.missed_ratio
+    if missed is None or before is None or missed - before < _CLEARLY_MORE:
         return False
-    return before < _MOST_MISS <= now or now >= 2 * before or 2 * (1 - now) <= 1 - before
+    return missed >= 2 * before or before < _MOST_MISS <= missed
 
 
-def is_better(told: Told, finding: Finding) -> bool:
-    """Whether a quarter of all requests fewer miss a target than a message said at worst."""
-    now, before = _missed_ratio(finding), told.missed_ratio
-    return now is not None and before is not None and before - now >= _CLEARLY_LESS
+def said_missed(told: Told | None, finding: Finding) -> bool:
+    """Whether a message said that more requests miss a target than may."""
+    before, share = None if told is None else told.missed_ratio, finding.evidence.get("slo_share")
+    return before is not None and share is not None and before > 1 - share
 
 
 def advice_news(old: Page, answer: Finding, told: Told) -> str | None:

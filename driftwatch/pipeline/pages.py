@@ -23,7 +23,7 @@ from driftwatch.incidents.follow_up import follow_up
 from driftwatch.incidents.incident import Incident, Told, Transition
 from driftwatch.model import Finding, TargetKey
 from driftwatch.notify.page import EVERY, Page
-from driftwatch.notify.phrases.limits import worst_missed
+from driftwatch.notify.phrases.limits import missed, worst_missed
 from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
@@ -32,13 +32,13 @@ from driftwatch.pipeline.news import (
     advice_news,
     cause_changed,
     ended_because,
-    is_better,
     is_final,
     is_other_cause,
     is_worse,
     load_of,
     message_facts,
     rests_on_another_load,
+    said_missed,
 )
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
 from driftwatch.pipeline.onset import LOOK_BACK, began
@@ -183,7 +183,8 @@ class _OpenPages:
         incident = self._with_page(incident, finding, at)
         now = message_facts(incident, finding, at).model_copy(update={"load": load})
         if is_worse(told, finding) and incident.page is not None:
-            changes.insert(0, f"worse: {incident.page.phrases.problem[0]}")
+            page = incident.page
+            changes.insert(0, f"worse: {missed(page) or page.phrases.problem[0]}")
         elif now.servers >= 2 * told.servers:
             changes.insert(0, f"spread from {told.servers} to {now.servers} servers")
         if is_other_cause(now.cause, told.cause) and now.cause == told.last_cause:
@@ -210,14 +211,12 @@ class _OpenPages:
         return is_news and bool(row.get("observed_10m_seconds"))
 
     def _has_eased(self, look: Transition, found: Found) -> bool:
-        """Whether users are served again, and the incident only waits for its end or lost most of
-        what its last message said.
-        """
+        """Whether users are served again: they were not, or the incident only waits for its end."""
         finding, row = found
         told = self._open[look.incident.id].told
         if row.get("target_missed") is not False:  # unknown is not served
             return False
-        return _is_false(self._evaluation, look) or (told is not None and is_better(told, finding))
+        return _is_false(self._evaluation, look) or said_missed(told, finding)
 
     def _asks(self, look: Transition, found: Found) -> bool:
         """Whether a page needs another answer: it waits for one, or its own fits no longer."""

@@ -267,6 +267,9 @@ def _may_miss(page: Page) -> str | None:
     return f"up to {percent(1 - shares[stem])} of requests miss {stem.upper()} {aim}"
 
 
+NEARLY_FULL = 0.9  # of the capacity: above it no forecast of a wait holds
+
+
 def _utilization(page: Page) -> float | None:
     """The load over the capacity of today's settings, as simulated; None = unknown."""
     advice = page.advice
@@ -303,4 +306,4 @@ def nothing_to_do(page: Page) -> str | None:
     text = ", ".join(facts)
     if used is None or is_open:
         return f"{text[:1].upper()}{text[1:]}" or None
-    return f"Nothing to do: {text}"
+    return f"Nothing to do{' yet' if used > NEARLY_FULL else ''}: {text}"
