@@ -106,7 +106,7 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
             for page in pages
         ]
     pages = [
-        _with_age(scope, one, page, finding) for (one, _), page in zip(made, pages, strict=True)
+        _as_of_now(scope, one, page, finding) for (one, _), page in zip(made, pages, strict=True)
     ]
     # what a notice said is never measured again
     texts = pages[0] if pages else None
@@ -199,22 +199,30 @@ def _also(scope: TargetWindow, incident: Incident, page: Page) -> str:
     )
 
 
-def _with_age(scope: TargetWindow, incident: Incident, page: Page, finding: Finding) -> Page:
-    """The page with what holds now, when it was made, and which servers joined after it."""
-    from driftwatch.notify.explanation import harm_text
+def _as_of_now(scope: TargetWindow, incident: Incident, page: Page, finding: Finding) -> Page:
+    """The page, opened with what holds now; last when it was made, and who joined after it."""
+    from driftwatch.notify.explanation import now_text
+    from driftwatch.notify.headline import headline
     from driftwatch.notify.page import Line
 
-    at, made_at = scope.window.end, page.times.measured_at
-    harm = harm_text(finding) if made_at < at and page.severity != "notice" else None
-    now = [Line("Now", f"{harm} on {finding.target.key.text}")] if harm else []
-    texts = [f"made {moment(made_at, scope.today)}"] if made_at < at else []
+    at, made_at, texts = scope.window.end, page.times.measured_at, list[str]()
+    if made_at < at:
+        now = now_text(finding) if page.severity != "notice" and page.event == "firing" else None
+        texts.append(f"made {moment(made_at, scope.today)}")
+        if now is not None and not page.summary.startswith("RECOVERING"):
+            where = f" on {finding.target.key.text}" if page.is_of_many else ""
+            phrases = page.phrases.model_copy(
+                update={"problem": (f"now {now}{where}", f"now {now}")}
+            )
+            page = page.model_copy(update={"phrases": phrases})
+            page = page.model_copy(update={"summary": headline(page)})
     texts += [
         f"{one.key.text} joined {moment(one.since, scope.today)}"
         for one in incident.servers
         if one.met and made_at < one.since <= at
     ]
     age = [Line("Page", "; ".join(texts))] if texts else []
-    return page.model_copy(update={"lines": (*now, *page.lines, *age)})
+    return page.model_copy(update={"lines": (*page.lines, *age)})
 
 
 def _recovering(

@@ -155,9 +155,12 @@ def _lengths_text(finding: Finding) -> str:
     return f"lengths as {kind}" if is_known else "lengths not compared"
 
 
-def harm_text(finding: Finding) -> str | None:
-    """``98 % of requests miss TTFT 1.5 s``; None where nobody is known to be harmed."""
-    return next(fill(_page_of(finding), ("{harm}",)), None)
+def now_text(finding: Finding) -> str | None:
+    """What is wrong now: ``98 % of requests miss TTFT 1.5 s``; None where nothing is known."""
+    if is_healthy(finding):
+        return "all requests in target" if finding.evidence.get("slo_missed") is False else None
+    page = _page_of(finding)
+    return next(fill(page, _problems(finding.evidence)), None)
 
 
 def what_to_do(finding: Finding) -> tuple[Line, ...]:
@@ -194,19 +197,28 @@ def _page_of(finding: Finding) -> Page:
         diagnosis=None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
         advice=finding.advice,
     )
-    problems = {
-        "{gpus_of_server} lost": page.value("gpus_lost"),
-        "no token for {seconds_since_last_token}": is_silent(finding.evidence),
-        "{slower}": (is_slow := bool(page.value("slower_at_equal_load"))),
-        "{slower_than_peers}": page.value("slower_than_pool"),
-    }
-    worst = [template for template, is_so in problems.items() if is_so]
-    known = (*worst, "{harm}", "{moved}", "{meaning}")
+    is_slow = bool(page.value("slower_at_equal_load"))
+    known = (*_problems(finding.evidence), "{moved}", "{meaning}")
     bad = next(fill(page, known), "the cause is not determined")
     cause = next(fill(page, ("{step_time}" if is_slow else "{limit}", "{meaning}")), "")
     do = imperatives(page)[:1]
     summary = ". ".join((f"{bad[:1].upper()}{bad[1:]}", *do))
     return page.model_copy(update={"summary": summary, "phrases": Phrases(cause=cause)})
+
+
+def _problems(now: Mapping[str, Any]) -> tuple[str, ...]:
+    """Templates of what is wrong, the worst first."""
+    slow, slow_of_pool = now.get("slower_at_equal_load"), now.get("slower_than_pool")
+    problems = {
+        "{gpus_of_server} lost": now.get("gpus_lost"),
+        "no token for {seconds_since_last_token}": is_silent(now),
+        "{slower}, {missed}": slow,
+        "{slower}": slow,
+        "{slower_than_peers}, {missed}": slow_of_pool,
+        "{slower_than_peers}": slow_of_pool,
+        "{harm}": True,
+    }
+    return tuple(template for template, is_so in problems.items() if is_so)
 
 
 def render_explained(
@@ -275,6 +287,7 @@ def fact_texts(finding: Finding) -> tuple[tuple[str, str], ...]:
     return (
         ("targets", finding.simulated_for or ""),
         ("engine", engine_text(now)),
+        ("changed", finding.recent_change or ""),
         ("moved", _moved_text(finding)),
         ("speed", speed_line(now)),
         ("gpus", gpus_text(now, _before(finding)) or no_gpus),

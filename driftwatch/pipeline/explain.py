@@ -21,6 +21,7 @@ from driftwatch.pipeline.advice import explained
 from driftwatch.pipeline.evaluation import in_window, stored_evidence
 from driftwatch.pipeline.findings import finding_of
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.recent_change import COLUMNS, recent_change
 from driftwatch.rulebook.book import shipped_trees
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
@@ -48,6 +49,7 @@ class Window:
     end: datetime
 
 
+_CHANGED_WITHIN = timedelta(days=1)  # a restart may have made an engine slower hours ago
 # Over less than two usual scrape intervals (15 s) a rate is the difference of two scrapes.
 OBSERVED_SECONDS = 30.0
 
@@ -92,6 +94,9 @@ def explain(
     diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
     finding = explained(finding_of("explain", target, values, diagnosis), values, plan)
     explained_window = Window(row["start"][0], last)
+    minutes = store.past(last - _CHANGED_WITHIN, last, [target.key], COLUMNS)
+    change = recent_change(minutes, 1, None, finding.evidence.get("release_change"), today)
+    finding = replace(finding, recent_change=change)
     return _with_enough_observed(finding, explained_window), explained_window
 
 

@@ -25,7 +25,8 @@ from driftwatch.numbers import clean, is_as_before, knob, times
 # steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
 _MOVED = math.log(1.15)
 # Of all requests: a share of ten minutes wanders by a few points.
-_CLEARLY_MORE, _MOST_MISS = 0.1, 0.5
+_CLEARLY_MORE = 0.1
+_MANY_MISS = (0.5, 0.9)
 _GIVEN_UP = "given_up_10m_low_ratio"
 _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
@@ -86,7 +87,7 @@ def _missed_ratio(finding: Finding) -> float | None:
 
 def is_worse(told: Told, finding: Finding) -> bool:
     """Whether users feel it clearly worse than any message said: clients begin to give up, twice as
-    many requests miss a target, or half of all do. Unknown shares are not compared.
+    many requests miss a target, half of all do, or nine in ten. Unknown shares are not compared.
     """
     gave_up, before = finding.evidence.get(_GIVEN_UP), told.given_up_ratio
     if gave_up is not None and before is not None and before < MANY_GAVE_UP <= gave_up:
@@ -94,7 +95,7 @@ def is_worse(told: Told, finding: Finding) -> bool:
     missed, before = _missed_ratio(finding), told.missed_ratio
     if missed is None or before is None or missed - before < _CLEARLY_MORE:
         return False
-    return missed >= 2 * before or before < _MOST_MISS <= missed
+    return missed >= 2 * before or any(before < level <= missed for level in _MANY_MISS)
 
 
 def said_missed(told: Told | None, finding: Finding) -> bool:
@@ -232,16 +233,19 @@ _MOVES = {
 _CLOCK_DOWN = 0.9  # of the baseline's SM clock, as in the tree
 
 
-def ended_because(page: Page | None, here: pl.DataFrame) -> str:
+def ended_because(page: Page | None, here: pl.DataFrame, change: str = "") -> str:
     """``generations are back near the baseline's; max_num_seqs is still 48, so it can come back``;
     empty where neither is known.
 
-    ``here``: the rows of the incident's servers when it ended.
+    ``here``: the rows of the incident's servers when it ended; ``change``: what was changed on them
+    while it lasted.
     """
     first = None if page is None else page.as_first.diagnosis
-    if page is None or first is None or page.severity == "notice":
+    if page is None or page.severity == "notice":
         return ""
-    parts = list[str]()
+    parts = [change] if change else []
+    if first is None:
+        return change
     what, column = _MOVES.get(first.cause or "", ("", ""))
     if what and (now := _mean(here, column)) is not None:
         is_back = is_as_before(now)

@@ -75,7 +75,7 @@ def with_pages(
     for t in ended:
         last = replace(t, incident=pages.latest(t.incident))
         theirs = _rows_at(t, evaluation.rows)
-        because = ended_because(last.incident.page, theirs)
+        because = ended_because(last.incident.page, theirs, pages.change_before_its_end(t))
         news.append(closing(evaluation.plan, last, _in_target(theirs), because))
     after = {key: pages.latest(one) for key, one in incidents.items()}
     # what happened comes before updates of the same minute
@@ -108,6 +108,14 @@ class _OpenPages:
         names = ("page", "told", "started_at", "messages")
         kept = {name: getattr(last, name) for name in names}
         return incident.model_copy(update=kept)
+
+    def change_before_its_end(self, ended: Transition) -> str:
+        """What was changed on the servers of an incident while it lasted; empty = nothing known."""
+        incident = self.latest(ended.incident)
+        keys = {one.key for one in incident.servers if one.met}
+        minutes = self._evaluation.past.rows(keys, incident.started_at, ended.at, COLUMNS)
+        change = recent_change(minutes, len(keys), None, None, ended.at.date())
+        return change or ""
 
     def opened(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
         """What fired in a minute, with its page."""

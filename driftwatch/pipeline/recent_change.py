@@ -29,13 +29,17 @@ _WHERE_READ = re.compile(r" \([^)]*\)| since [-\d]+ [\d:]+ UTC")
 
 
 def recent_change(
-    minutes: pl.DataFrame, servers: int, began: datetime, release: str | None, today: date
+    minutes: pl.DataFrame,
+    servers: int,
+    began: datetime | None,
+    release: str | None,
+    today: date | None,
 ) -> str | None:
     """``after a change: restarted 12:00 UTC, vLLM 0.32.0 → 0.33.0``, ``then 4 of 4 restarted …``.
 
     ``minutes``: :data:`COLUMNS` of servers; ``servers``: how many these are; ``began``: when the
-    incident did; ``release``: the evidence column ``release_change``; ``today``: whose times have
-    no date. None where no change is known.
+    incident did, None = the change is named alone; ``release``: the evidence column
+    ``release_change``; ``today``: whose times have no date. None where no change is known.
     """
     ordered = minutes.sort("end", *KEY)
     changed = ordered.filter(pl.any_horizontal(pl.col(*_EVENTS).fill_null(value=False)))
@@ -54,6 +58,8 @@ def recent_change(
         parts.append(_WHERE_READ.sub("", release).replace("vllm ", "vLLM "))
     own = ordered.filter(pl.all_horizontal(pl.col(name) == first[name] for name in KEY))
     text = ", ".join([*parts, *changed_settings(own, first["end"])])
+    if began is None:
+        return text
     return f"{BEFORE_IT}{text}" if start <= began else f"then {text}"
 
 

@@ -204,6 +204,7 @@ def test_advice_is_computed_anew_when_its_load_has_moved(
         (0.12, 0.76, None, 0.04, True),  # twice as many
         (0.04, 0.91, None, 0.04, False),  # twice as many, and few
         (0.45, 0.50, None, 0.04, False),  # past a half, by less than ten points
+        (0.54, 0.08, None, 0.04, True),  # nine in ten
         (0.34, 0.90, None, 0.05, True),  # clients begin to give up
         (None, 0.0, None, None, False),  # nothing to compare with
         (0.34, None, None, None, False),

@@ -13,8 +13,8 @@ from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.notify.explanation import (
     Explanation,
     explanation,
-    harm_text,
     is_healthy,
+    now_text,
     render_explained,
     state_text,
     what_to_do,
@@ -97,8 +97,8 @@ def test_what_is_not_healthy_says_its_cause(bad: dict[str, Any]) -> None:
 
 def test_what_users_feel_now_stands_beside_an_old_page() -> None:
     missed = {**CALM, "slo_missed": True, "slo_ttft_seconds": 1.0, "ttft_in_target_10m_ratio": 0.02}
-    assert harm_text(_finding(missed, "healthy")) == "98 % of requests miss TTFT 1 s"
-    assert harm_text(_finding(CALM, "healthy")) is None
+    assert now_text(_finding(missed, "healthy")) == "98 % of requests miss TTFT 1 s"
+    assert now_text(_finding(CALM, "healthy")) == "all requests in target"
 
 
 def test_an_open_page_is_said_first_and_nothing_is_cut_in_a_pipe() -> None:
