@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -129,8 +131,6 @@ def silence_command(
     regex also takes names that are not there yet. Who got the firing page still gets its resolve.
     When the silence ends, driftwatch pages the alerts that still fire.
     """
-    from driftwatch.incidents.silence import parse_matchers
-
     now = SystemClock().now()
     if listing + (expire is not None) + bool(matchers) != 1:
         raise UsageError(
@@ -156,8 +156,8 @@ def silence_command(
                 store.note_action("end silence", name, now, subject=silence.id, comment=why)
             words = f"silence {silence.id} ended"
         else:
-            parsed = parse_matchers([written(text, "a matcher") for text in matchers])
-            _refuse_unknown(parsed, store.incidents(limit=1000, pages=False), history)
+            texts = [written(text, "a matcher") for text in matchers]
+            parsed = _known_matchers(texts, store.incidents(limit=1000, pages=False), history)
             until = max(start or now, now) + length
             with store.one_transaction():
                 silence = store.add_silence(
@@ -186,25 +186,60 @@ def _words(store: IncidentStore, silence: Silence, now: datetime) -> str:
     )
 
 
-def _refuse_unknown(
-    matchers: Sequence[Matcher], incidents: Sequence[Incident], history: History
-) -> None:
-    """Raises UsageError: a label that no server has, or a value that none of its names equals."""
-    from driftwatch.yaml_models import near
+# what people call a label → its name
+_LABELS = {"server": "instance", "host": "instance", "target": "instance", "model": "model_name"}
+_WRITTEN = re.compile(r"\s*([\w-]+)\s*(=~|!~|!=|=|:)=?\s*(.*)")
+
+
+def _known_matchers(
+    texts: Sequence[str], incidents: Sequence[Incident], history: History
+) -> tuple[Matcher, ...]:
+    """The matchers of these texts.
+
+    Raises UsageError: one is none, or names a label that no server has, or a value that none of
+    its names equals; with the command that was probably meant.
+    """
+    from driftwatch.incidents.silence import parse_matchers
 
     known = _names(incidents, history)
+    meant = [_meant(text, known) for text in texts]
+    help_text = f"did you mean: driftwatch silence {shlex.join(meant)} --for …"
+    is_meant = meant != [*texts]
+    try:
+        matchers = parse_matchers(texts)
+    except UsageError as error:
+        if is_meant and "is not a matcher" in error.message:
+            error.help_text = help_text
+        raise
     wrong = [
-        f"no server here has a label {clean(name)}; {near(name, known) or f'labels: {_few(known)}'}"
+        f"no server here has a label {clean(name)}; labels: {_few(known)}"
         for name in sorted({one.name for one in matchers} - known.keys())
     ]
-    for matcher in matchers:
-        names = known.get(matcher.name, set()) if matcher.operator == "=" and matcher.value else ()
-        if names and matcher.value not in names:
-            meant = near(matcher.value, names) or f"known: {_few(names)}"
-            wrong.append(f"no {matcher.name} is called {clean(matcher.value)}; {meant}")
+    for one in matchers:
+        names = known.get(one.name, set()) if one.operator == "=" and one.value else ()
+        if names and one.value not in names:
+            wrong.append(f"no {one.name} is called {clean(one.value)}; known: {_few(names)}")
     if wrong:
-        help_text = "to silence what is not there yet, write it as a regex: pool=~new-pool"
-        raise UsageError("; ".join(wrong), help_text=help_text)
+        regex = "to silence what is not there yet, write it as a regex: pool=~new-pool"
+        raise UsageError("; ".join(wrong), help_text=help_text if is_meant else regex)
+    return matchers
+
+
+def _meant(text: str, known: Mapping[str, Collection[str]]) -> str:
+    """The matcher that was probably meant, with labels and names that are known; else the text."""
+    from driftwatch.yaml_models import nearest
+
+    whole = [name for name, values in known.items() if text in values]
+    written = _WRITTEN.fullmatch(text)
+    if whole or written is None:
+        return f"{whole[0]}={text}" if whole else text
+    label, operator, value = written[1], written[2].replace(":", "="), written[3]
+    if label not in known:
+        label = _LABELS.get(label.lower()) or nearest(label.lower(), known) or label
+    by_lower = {one.lower(): one for one in known.get(label, ())}
+    if operator == "=" and (near := nearest(value.lower(), by_lower)):
+        value = by_lower[near]
+    return f"{label}{operator}{value}"
 
 
 def _few(names: Collection[str]) -> str:

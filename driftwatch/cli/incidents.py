@@ -15,6 +15,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.options import TIME, flag, history_options, json_option, option
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
+from driftwatch.errors import ConfigError
 from driftwatch.incidents.delivery import status_text
 from driftwatch.numbers import moment
 
@@ -53,7 +54,7 @@ def command(
     now = SystemClock().now()
     if incident_id is not None:
         with incident_store(history.db, history.config_file) as store:
-            _print_history(store, incident_id, now, as_json)
+            _print_history(store, incident_id, now, history, as_json=as_json)
         return
     with incident_store(history.db, history.config_file) as store:
         incidents = store.incidents(since=start, limit=_MOST + 1, pages=as_json)
@@ -141,7 +142,9 @@ def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime
     return notes
 
 
-def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json: bool) -> None:
+def _print_history(
+    store: IncidentStore, id_prefix: str, now: datetime, history: History, *, as_json: bool
+) -> None:
     """State, what holds it back, then each delivery and what people did, in order of time."""
     from driftwatch.incidents.silence import silences_incident
 
@@ -181,7 +184,25 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
     )
     print_table(_HISTORY, [(time_text(at, now), *row) for at, _, _, row in timeline])
     if not timeline:
-        click.echo("no receiver got a page", err=True)
+        why = _nobody_because(incident, history)
+        print_wrapped(f"no receiver got this {incident.severity}: {why}", err=True)
+
+
+def _nobody_because(incident: Incident, history: History) -> str:
+    """Why no receiver got it: it has not fired, something holds it back, or nobody takes it."""
+    from driftwatch.receivers.registry import subscriptions_of
+
+    if incident.firing_at is None:
+        return "it has not fired"
+    if incident.silenced_by or incident.inhibited_by:
+        return "it is held back"
+    try:
+        settings, plan = history.settings, history.plan
+    except ConfigError:
+        settings = None
+    if settings is None:
+        return "give -c FILE to read which receivers there are"
+    return plan.routes_to(subscriptions_of(settings)).nobody_because(incident)
 
 
 def _story(incident: Incident) -> list[tuple[datetime, str]]:

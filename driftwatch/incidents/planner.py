@@ -78,6 +78,16 @@ class Routes:
             return Routed(taking, f"receivers that take {severity}s")
         return Routed((), f"no receiver takes {severity}s", reaches_nobody=True)
 
+    def nobody_because(self, incident: Incident) -> str:
+        """Why no receiver got its message, and what to set."""
+        severity, receivers = incident.severity, self.of(incident).receivers
+        if receivers:
+            return f"{', '.join(receivers)} gets it from driftwatch run; a replay sends nothing"
+        each = [f"{o.receiver} takes {'s, '.join(o.severities)}s" for o in self.subscriptions]
+        if not each:
+            return "the configuration has no receivers: add receivers: [{name: log, stdout: {}}]"
+        return f"none takes {severity}s: {'; '.join(each)}. Add {severity} to the severities of one"
+
 
 @dataclass(frozen=True, slots=True)
 class OutboxRecord:

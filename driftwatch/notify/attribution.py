@@ -14,7 +14,7 @@ from typing import Any
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.notify.columns import evidence_text
-from driftwatch.numbers import clean, figure, percent
+from driftwatch.numbers import change, clean, figure
 
 Values = Mapping[str, Any]
 
@@ -93,7 +93,7 @@ def throughput_table(now: Values, before: Values, reasons: Mapping[str, str]) ->
         sign = "-" if part < 0 else "+"
         detail = "" if column is None else _from_to(column, now, before)
         if word == "speed":
-            detail = f"speed at equal load {percent(whole.factors[word])}"
+            detail = f"speed at equal load {change(whole.factors[word])}"
         text = f" {loss if part < 0 else gain:<23}{sign + figure(abs(part)):>8}  {detail}"
         lines.append(text.rstrip())
     return lines

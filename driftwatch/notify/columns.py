@@ -76,7 +76,7 @@ def evidence_value(column: str, amount: Any) -> str:
             return times(amount, 3)
         if column in ("requests_per_second_ratio", "tokens_per_second_per_gpu_ratio"):
             return change(amount)
-        return figure(amount) if "speed_at" in column else percent(amount)
+        return change(amount) if "speed_a" in column else percent(amount)
     if unit == "seconds":
         if column == "queue_wait_estimate_10m_seconds":
             return queue_wait(amount)

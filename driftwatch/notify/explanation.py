@@ -27,6 +27,7 @@ from driftwatch.notify.phrases.limits import MANY_GAVE_UP, given_up
 from driftwatch.notify.phrases.traffic import many_never_finish
 from driftwatch.notify.shares import LengthShares, shares, shares_table
 from driftwatch.numbers import (
+    change,
     clean,
     count,
     duration,
@@ -134,7 +135,7 @@ def healthy_text(finding: Finding) -> str:
     if ratio is not None and least is not None:
         speed = f"smallest loss that would show {percent(least)}"
         if ratio < 1 - least:
-            speed = f"speed {percent(ratio)} of its baseline's, for too short a time to judge"
+            speed = f"speed at equal load {change(ratio)}, for too short a time to judge"
     lost = given_up(_page_of(finding))
     lead = f"{lost[0].upper()}{lost[1:]}. " if lost else ""
     return f"{lead}{target}, no limit full, {_lengths_text(finding)}; {speed}"
@@ -309,7 +310,7 @@ def target_text(finding: Finding) -> str:
         inferred = name == "max_num_seqs" and now.get("max_num_seqs_inferred")
         value = "unknown" if now.get(name) is None else knob(now[name])
         if name == "max_num_batched_tokens" and now.get("max_num_batched_tokens_exceeded"):
-            value = f"at least {least_budget(now['step_tokens_max_of_process'])}"
+            value = f"{least_budget(now['step_tokens_max_of_process'])} or more (by steps)"
         parts.append(f"{name} {value}{' (inferred)' if inferred else ''}")
     return f"{clean(finding.target.key.text)}: {', '.join(parts)}"
 

@@ -11,6 +11,7 @@ from driftwatch.notify.engine_words import gpu_count_text, gpus_text
 from driftwatch.notify.layout import wrap
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import (
+    change,
     clean,
     count,
     duration,
@@ -130,4 +131,4 @@ def speed_line(row: Mapping[str, Any]) -> str:
         return f"{percent(1.0 - ratio)} slower at equal load ({against})"
     least = row.get("speed_smallest_detectable_loss_ratio")
     bound = f"; a loss below {percent(least)} would not show" if least is not None else _UNBOUND
-    return f"{ratio:.2f} of what is expected at this load ({against}){bound}"
+    return f"{change(ratio)} at equal load ({against}){bound}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 
 from driftwatch.numbers import (
@@ -67,7 +68,9 @@ def changed_text(one: Verification) -> str:
 def _setting(value: object) -> str:
     if value is None:
         return "unknown"
-    return knob(value) if isinstance(value, int | float) else clean(str(value))
+    if isinstance(value, int | float):
+        return knob(value)
+    return re.sub(r"^at least (\S+)", r"\1 or more", clean(str(value)))
 
 
 def _effect_texts(one: Verification) -> list[str]:

@@ -55,8 +55,7 @@ def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
     assert peers(page) == "the others run at 82 % of their usual speed"
     two = {"of_targets": 3, "slower": 2, "speed_low_ratio": 0.83, "speed_high_ratio": 0.83}
     assert peers(page.model_copy(update={"peers": two})) == (
-        "2 of 3 replicas by more than the threshold; the other runs at 83 % of its usual speed: it "
-        "is slow too"
+        "2 of 3 replicas by more than the threshold; the other is 17 % slower at equal load"
     )
     assert peers(page.model_copy(update={"servers": Servers(concerned=3, of=3, first=())})) is None
     full = small_page(

@@ -31,8 +31,8 @@ def test_a_limit_that_is_full_at_times_and_one_that_nobody_knows() -> None:
 
 def test_a_speed_that_is_not_judged_is_not_printed() -> None:
     evidence = {"speed_at_equal_load_ratio": 0.889, "slower": None, "waiting_requests": 3.0}
-    assert "0.889" not in "".join(_walked(Step("a", "Lost?", "yes", evidence)))
-    assert "0.889" in "".join(_walked(Step("a", "Lost?", "yes", evidence | {"slower": True})))
+    assert "-11 %" not in "".join(_walked(Step("a", "Lost?", "yes", evidence)))
+    assert "-11 %" in "".join(_walked(Step("a", "Lost?", "yes", evidence | {"slower": True})))
 
 
 def test_a_fact_is_printed_once() -> None:

@@ -99,7 +99,7 @@ def test_the_verdict_follows_the_page(life: tuple[Path, Store, list[Any]]) -> No
         one.text for one in verified.lines
     )
     text = render(verified)
-    assert "max_num_seqs 8 (most that ran at once) → at least" in text
+    assert "max_num_seqs 8 (most that ran at once) → 4" in text and " or more" in text
     assert "(forecast 0.03)" in text
     assert incident.page is not None
     assert (incident.page.event, incident.page.verification.verdict) == ("resolved", "PASS")

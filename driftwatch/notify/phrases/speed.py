@@ -15,6 +15,7 @@ from driftwatch.numbers import (
     figure,
     is_as_before,
     percent,
+    percent_range,
     plural,
     tenth_percent,
 )
@@ -32,13 +33,12 @@ def slower(page: Page) -> str:
 
 
 def slower_than_peers(page: Page) -> str:
-    """``19 % slower than its peers at equal load``."""
+    """``19 % slower at equal load``; by its peers where its own speed does not show it."""
     ratio, own = page.value("speed_against_pool_ratio"), page.value("speed_at_equal_load_ratio")
-    if ratio is not None and ratio < 1:
-        return f"{percent(1 - ratio)} slower than its peers at equal load"
-    if own is not None and own < 1:
+    if own is not None and (own <= _KEEPS_SPEED or (ratio is None and own < 1)):
         return slower(page)
-    return "slower than its peers at equal load"
+    by = f"{percent(1 - ratio)} " if ratio is not None and ratio < 1 else ""
+    return f"{by}slower than its peers at equal load"
 
 
 def capacity_lost(page: Page) -> str | None:
@@ -58,8 +58,8 @@ def step_time(page: Page) -> str | None:
         against = page.value("speed_against_pool_ratio")
         if against is None:
             return None
-        runs = "they run" if page.is_of_many else "it runs"
-        return f"{runs} at {percent(against)} of the speed of its peers in the same minutes"
+        runs = "they are" if page.is_of_many else "it is"
+        return f"{runs} {percent(1 - against)} slower than its peers in the same minutes"
     if itl is None or ratio > _KEEPS_SPEED:
         return None
     text = f"a step takes {figure(itl * 1000)} ms where this load used to take "
@@ -91,14 +91,17 @@ def peers(page: Page) -> str | None:
     text = f"{slow} of {round(speeds['of_targets'])} replicas"
     if slow >= speeds["of_targets"]:
         return text
-    low, high = (f"{speeds[f'speed_{end}_ratio'] * 100:.0f}" for end in ("low", "high"))
-    span = low if low == high else f"{low} to {high}"
+    low, high = (speeds[f"speed_{end}_ratio"] for end in ("low", "high"))
     only = round(speeds["of_targets"]) - slow == 1
-    others = f"the other{' runs' if only else 's run'} at {span} % of {'its' if only else 'their'}"
-    if speeds["speed_high_ratio"] > _KEEPS_SPEED:
-        return f"{text}, {others} usual speed"
-    also = "it is slow too" if only else "they are slow too"
-    return f"{text} by more than the threshold; {others} usual speed: {also}"
+    if high <= _KEEPS_SPEED:
+        others = "the other is" if only else "the others are"
+        loss = percent_range(1 - high, 1 - low)
+        return f"{text} by more than the threshold; {others} {loss} slower at equal load"
+    span = f"{100 * low:.0f} to {100 * high:.0f}".removeprefix(f"{100 * high:.0f} to ")
+    others = (
+        f"the other runs at {span} % of its" if only else f"the others run at {span} % of their"
+    )
+    return f"{text}, {others} usual speed"
 
 
 def drift_14d(page: Page) -> str | None:
