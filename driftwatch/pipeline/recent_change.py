@@ -77,8 +77,7 @@ def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
             # a configured budget that the steps exceed is unknown
             most, earlier = (_most_steps(part, name) for part in (after, before))
             if most is not None and least_budget(most) > was[-1] and earlier is None:
-                shown = f"{least_budget(most)} or more (by steps)"
-                found.append(f"{name} {knob(was[-1])} → {shown}")
+                found.append(f"{name} {knob(was[-1])} → {least_budget(most)} or more")
     return found
 
 

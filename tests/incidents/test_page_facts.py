@@ -150,7 +150,7 @@ def minutes_around(budget: list[float | None], steps: float, restarts: list[int]
             minutes_around([512.0] * 4 + [None] * 6, 1900.0, [4, 6]),
             2,
             4,
-            "then 2 of 4 restarted 12:04–12:06 UTC, max_num_batched_tokens 512 → 1809 or more (by steps)",
+            "then 2 of 4 restarted 12:04–12:06 UTC, max_num_batched_tokens 512 → 1809 or more",
         ),
     ],
 )
