@@ -152,7 +152,7 @@ def test_what_changed_is_named_with_its_numbers() -> None:
         release_changed=[False, False, True, False],
     )
     other = minutes.with_columns(instance=pl.lit("b:1"), release_changed=pl.lit(False))
-    budget = "max_num_batched_tokens 512 → at least 952"
+    budget = "max_num_batched_tokens 512 → 952 or more"
     restart = f"restart, max_num_seqs 256 → 512, {budget}"
     cache = "KV cache 448,416 → 400,000 tokens"
     found = changes(pl.concat([minutes, other]))
