@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from driftwatch.model import Severity
-from driftwatch.rulebook.rules import FORMER, Override, Rule, pool_pattern
+from driftwatch.rulebook.rules import Override, Rule, pool_pattern
 from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
 from driftwatch.settings import Settings
 from driftwatch.yaml_models import Duration, fault, mappings_at, near, place_of
@@ -41,7 +41,6 @@ class OverrideInFile(RulePart):
     """How some pools change a rule, as a file has it; None = as in the rule."""
 
     INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
-        **FORMER,
         "pool": ("pools", "a list of names; * stands for any text"),
         "rule": ("alert", "the alert's name; labels: tell its rules apart"),
         "match": ("pools", "a pool of the configuration has the labels that its targets carry"),

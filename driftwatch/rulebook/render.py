@@ -28,7 +28,7 @@ def render_problems(
     shipped: tuple[int, int] = (0, 0),
     terminal: bool = False,
 ) -> str:
-    """Every problem and the verdict.
+    """Every problem and the verdict: ``1 error in 16 files (15 shipped), 26 rules (25 shipped)``.
 
     Args:
         problems: in the order they are to be read.
@@ -37,19 +37,6 @@ def render_problems(
         shipped: how many of the files and of the rules are driftwatch's own.
         terminal: in 80 columns; elsewhere no line is wrapped.
     """
-    parts = [_one(problem, terminal) for problem in problems]
-    parts.append(verdict(problems, files=files, rules=rules, shipped=shipped))
-    return "\n".join(parts)
-
-
-def verdict(
-    problems: Sequence[Problem],
-    *,
-    files: int | None = None,
-    rules: int | None = None,
-    shipped: tuple[int, int] = (0, 0),
-) -> str:
-    """``1 error in 16 files (15 shipped), 26 rules (25 shipped)``."""
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
     counts = [plural(errors, "error")] if errors or not warnings else []
@@ -59,7 +46,8 @@ def verdict(
     where += [plural(rules, "rule")] if rules is not None else []
     ours = [f" ({number} shipped)" if number else "" for number in shipped]
     texts = (text + of_ours for text, of_ours in zip(where, ours, strict=False))
-    return f"{', '.join(counts)} in {', '.join(texts)}"
+    verdict = f"{', '.join(counts)} in {', '.join(texts)}"
+    return "\n".join([*(_one(problem, terminal) for problem in problems), verdict])
 
 
 def _one(problem: Problem, terminal: bool) -> str:

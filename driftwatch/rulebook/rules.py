@@ -67,17 +67,6 @@ def _label_name(text: str) -> str:
     return text
 
 
-# keys of rules and overrides of former versions
-FORMER: Instead = {
-    "per": ("", "leave it out: an incident is a rule and a pool"),
-    "by": ("", "leave it out: an incident is a rule and a pool"),
-    "group": ("", "leave it out: the servers of a pool have one incident"),
-    "overrides": ("", "in driftwatch.yaml: rules: {overrides: [{alert: …, pools: […]}]}"),
-    "escalate": ("", "leave it out: PagerDuty and Alertmanager escalate"),
-    "mute": ("", "leave it out: driftwatch silence holds pages back for a time"),
-}
-
-
 def pool_pattern(names: Collection[str]) -> str:
     """The regular expression of pools' names in which * stands for any text.
 
@@ -110,7 +99,7 @@ class RuleInFile(RulePart):
     """A rule as a file has it."""
 
     INSTEAD: ClassVar[Instead] = {
-        **FORMER,
+        "overrides": ("", "in driftwatch.yaml: rules: {overrides: [{alert: …, pools: […]}]}"),
         "expr": ("when", "conditions are SQL predicates, not PromQL"),
         "record": ("alert", "driftwatch has no recording rules; evidence columns take their place"),
     }

@@ -101,8 +101,6 @@ class RuleTest(RulePart):
         "input_series": ("series", "target: {column: values}"),
         "alert_rule_test": ("expect", "- {at: 40m, alerts: [BatchDrift]}"),
         "interval": ("series", "its columns have a value a minute"),
-        "scenario": ("recording", "driftwatch demo --scenario NAME --write DIR makes one"),
-        "seed": ("recording", "driftwatch demo --scenario NAME --seed N --write DIR makes one"),
     }
 
     name: Name

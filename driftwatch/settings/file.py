@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -166,14 +166,6 @@ Database = Annotated[
 
 class Settings(Part):
     """The whole configuration file."""
-
-    INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "routes": ("receivers", "each has its severities; a rule or a pool names receivers"),
-        "fallback_receiver": ("receivers", "severities: [page, ticket] of one of them"),
-        "time_intervals": ("", "leave it out: PagerDuty and Alertmanager mute by time"),
-        "shards": ("", "leave it out: on PostgreSQL several driftwatch run share the pools"),
-        "batches": ("", "leave it out: the database has 16 on PostgreSQL and 1 on SQLite"),
-    }
 
     sources: tuple[SourceSettings, ...] = Field((), description="where scrapes come from")
     interval: Seconds = Field(15.0, description="time between two ticks")

@@ -50,8 +50,6 @@ WRONG = [
     "pools: 5",
     "- a",
     "a: [",
-    "shards: 16",
-    "batches: 0",
     "tasks: {run_by: workers}",
     "detection: {false_episodes_per_server_month: 0.1}",
     "report: {weekday: friday}",
