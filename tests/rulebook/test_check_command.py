@@ -96,7 +96,6 @@ def test_no_error_hides_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("r.yaml", 6, "type"),
     ]
     assert found[0]["docs"] == "docs/sre/checks.md#unknown-key"
-    assert found[4]["help_text"] == "leave it out: an incident is a rule and a pool"
 
 
 def test_what_a_file_is_for_is_decided_by_what_is_in_it(
