@@ -104,7 +104,7 @@ def signal_title(
     evidence, parts = {} if finding is None else finding.evidence, []
     if is_silent(evidence):
         began = end - timedelta(seconds=evidence["seconds_since_last_token"])
-        return f"Hung since {moment(began, today)}: no tokens"
+        return f"Hung since {moment(began, today)}: no tokens up to {moment(end, today)}"
     for name in ("tokens_per_second_per_gpu", SPEED, *list(SIGNALS)[2:4]):
         value, one = evidence.get(name), SIGNALS[name]
         if value is not None:

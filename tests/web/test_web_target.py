@@ -134,7 +134,7 @@ def test_a_hang_is_a_gap_and_no_average() -> None:
     evidence = {"tokens_per_second_per_gpu": 20.0, "seconds_since_last_token": 135.0}
     hung = replace(CASES["budget"].finding, evidence=evidence)
     title = signal_title(hung, {}, T0 + 4 * MINUTE, T0.date())
-    assert title == "Hung since 12:01 UTC: no tokens"
+    assert title == "Hung since 12:01 UTC: no tokens up to 12:04 UTC"
 
 
 def test_what_changed_is_named_with_its_numbers() -> None:
