@@ -277,7 +277,7 @@ def _lengths(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
     """What lengths are compared with, where a rule asks for it."""
     cost = costs.of(of.keys, *_LENGTHS)
     if cost.disables:
-        fix = "tuned_for: {prompt_tokens: N, generation_tokens: N}"
+        fix = "tuned_for: {prompt_tokens: N, generation_tokens: N}, or accept a baseline"
         flags = "--baseline FROM..TO, or driftwatch baseline accept"
         check = Check(
             cost.severity, of.pool.name, "no baseline for the lengths", cost.disables, fix
