@@ -81,7 +81,8 @@ def command(
     if target is not None:
         refuse_file(target, "server")
     if settings:
-        _confirm(target, settings, by, history)
+        if not _confirm(target, settings, by, history):
+            return 0
         history = replace(history, at=None)
     verifications, lines = _verifications(target, history)
     is_list = target is None and history.is_stored
@@ -104,8 +105,9 @@ def command(
     return 1 if 1 in codes else max(codes)
 
 
-def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: History) -> None:
-    """Keep what servers run since a restart, and open the verifications of what that changed.
+def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: History) -> bool:
+    """Keep what servers run since a restart, and open the verifications of what that changed; False
+    where nothing did.
 
     Raises UsageError: an option is missing or cannot be, or no server restarted then.
     """
@@ -124,7 +126,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
         )
     if (why := refusal(values)) is not None:
         raise UsageError(f"--setting: {why}")
-    who, now, others = person(by), SystemClock().now(), list[UsageError]()
+    who, now, others, is_changed = person(by), SystemClock().now(), list[UsageError](), False
     text, wrong = ", ".join(f"{name} {knob(value)}" for name, value in values.items()), set[str]()
     with history.store() as store, store.one_transaction():
         last = last_scraped(store)
@@ -140,6 +142,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
             one = verification_of(store, note, target, plan.slo_of(target), last)
             if one is not None:
                 store.write_verification(one)
+                is_changed = True
             same = "" if one is not None else ", as before"
             since = moment(note.since, None)
             print_note(f"recorded: {target.key.text} runs {text} since {since}{same} (says {who})")
@@ -153,6 +156,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
             raise others[0]
     for note_text in [*(one.message for one in others), *sorted(wrong)]:
         print_note(note_text)
+    return is_changed
 
 
 def _verifications(name: str | None, history: History) -> tuple[list[Verification], list[str]]:

@@ -4,6 +4,7 @@ for what it reads of the store.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.errors import UsageError
+from driftwatch.knobs import least_budget
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.numbers import knob
 from driftwatch.pipeline.minutes import PastMinutes
@@ -21,7 +23,12 @@ from driftwatch.verify.verification import Change, Verification
 
 NEAR = timedelta(hours=1)  # a restart is named by its hour
 _DAY = timedelta(days=1)
-_READ = ("restarted", "max_num_seqs", "max_num_batched_tokens")
+# knob → the most that rows show since the engine started: the setting is no less
+_MOST = {
+    "max_num_seqs": "running_requests_max_of_process",
+    "max_num_batched_tokens": "step_tokens_max_of_process",
+}
+_READ = ("restarted", *_MOST, *_MOST.values())
 
 
 def confirmed(
@@ -29,7 +36,8 @@ def confirmed(
 ) -> ConfirmedSettings:
     """The note that a server runs with these settings since its restart nearest to a time.
 
-    Raises UsageError: no restart of it is stored within an hour of the time.
+    Raises UsageError: no restart of it is stored within an hour of the time, or more ran since than
+    the settings allow.
     """
     key = target.key
     rows = store.past(at - _DAY, at + _DAY, [key], _READ)
@@ -43,6 +51,17 @@ def confirmed(
             help_text=f"its restarts in the day around it: {known}",
         )
     since = min(near, key=lambda one: abs(one - at))
+    later = [one for one in starts if one > since]
+    during = rows.filter(pl.col("end").is_between(since, min(later, default=at + _DAY), "left"))
+    for name, value in values.items():
+        most = during[_MOST[name]].max()
+        if not isinstance(most, float):
+            continue
+        least = math.floor(most) if name == "max_num_seqs" else least_budget(most)
+        if least > value:
+            raise UsageError(
+                f"{key.text}: {name} is not {value:g}, its scrapes since that restart show {least}"
+            )
     before = rows.filter(pl.col("end") < since)
     was = {name: before[name].drop_nulls() for name in values}
     pairs = {name: (was[name][-1] if len(was[name]) else None, v) for name, v in values.items()}

@@ -53,11 +53,12 @@ def test_a_recorded_setting_counts_everywhere_since_its_restart(database: str) -
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--at", "07:10"), "did not restart within an hour"),
-        ((), "needs SERVER or POOL and the restart"),
-        (("--setting", "max_num_batched_tokens=32", "--at", "08:33"), "max_num_batched_tokens"),
+        (("max_num_seqs=64", "--at", "07:10"), "did not restart within an hour"),
+        (("max_num_seqs=64",), "needs SERVER or POOL and the restart"),
+        (("max_num_seqs=64", "--setting", "max_num_batched_tokens=3", "--at", "08:33"), "tokens"),
+        (("max_num_seqs=9", "--at", "08:33"), "max_num_seqs is not 9, its scrapes .* show 4"),
     ],
 )
 def test_what_cannot_be_recorded(database: str, words: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        ran("verify", "host:8000", "--setting", "max_num_seqs=64", "--db", database, *words)
+        ran("verify", "host:8000", "--db", database, "--setting", *words)
