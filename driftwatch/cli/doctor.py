@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
-    from driftwatch.doctor.checks import Check, Checkup
+    from driftwatch.doctor.rules import Check, Checkup
     from driftwatch.doctor.sources import SourceAnswer
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
@@ -175,8 +175,8 @@ def _settings(
 
 def _stored(history: History, now: datetime) -> tuple[dict[str, Any], Sequence[Check]]:
     """Inputs from the database of the service, and checks of it; both empty without one."""
-    from driftwatch.doctor.checks import Check
     from driftwatch.doctor.paging import database_checks, speed_waits
+    from driftwatch.doctor.rules import Check
     from driftwatch.errors import DriftwatchError, StoreError
 
     try:

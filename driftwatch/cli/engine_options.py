@@ -273,7 +273,7 @@ def vllm_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             is_command = True
         elif not word.startswith("-"):
             if not is_command or "model" in found:
-                raise UsageError(f"{word!r} is no option", help_text=_meant(word))
+                raise UsageError(f"{word!r} is no option", help_text="vllm serve MODEL ... is one")
             found["model"] = word
         elif _SETTINGS.get(name.removeprefix("no_")) is bool:
             found[name.removeprefix("no_")] = not name.startswith("no_") and value != "false"
@@ -288,14 +288,6 @@ def vllm_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         else:
             raise _no_flag(written)
     return found, [f"not simulated: {', '.join(unused)}"] if unused else []
-
-
-def _meant(word: str) -> str:
-    """Help for a word without dashes."""
-    from driftwatch.cli.main import VERBS
-
-    close = difflib.get_close_matches(word, VERBS, n=1)
-    return f"driftwatch {close[0]} is a verb" if close else "vllm serve MODEL ... is one"
 
 
 def _value(written: str, kind: Any, text: str) -> int | float | str:

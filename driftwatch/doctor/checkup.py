@@ -16,8 +16,16 @@ from driftwatch.collect.fingerprint import release_text
 from driftwatch.collect.startup import contradictions, from_cache_config
 from driftwatch.detect.baselines import Baselines
 from driftwatch.doctor import targets as target_checks
-from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
-from driftwatch.doctor.rules import Costs, TargetFacts, unused, waiting
+from driftwatch.doctor.rules import (
+    Check,
+    Checkup,
+    Costs,
+    TargetCheck,
+    TargetFacts,
+    by_pool,
+    unused,
+    waiting,
+)
 from driftwatch.doctor.sources import SourceAnswer, departed, in_time, source_checks
 from driftwatch.evidence import BY_NAME, Need
 from driftwatch.knobs import flag_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from driftwatch.doctor.checks import Check, Status
+from driftwatch.doctor.rules import Check, Status
 from driftwatch.incidents.planner import Routes
 from driftwatch.model import Severity, TargetKey
 from driftwatch.notify.minute_line import speed_line

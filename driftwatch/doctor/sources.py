@@ -20,7 +20,7 @@ from driftwatch.collect.schema import (
     SourceProblem,
     empty_scrapes,
 )
-from driftwatch.doctor.checks import Check, Setting, Status, TargetCheck
+from driftwatch.doctor.rules import Check, Setting, Status, TargetCheck
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
 from driftwatch.numbers import cut, duration

@@ -11,8 +11,7 @@ import polars as pl
 from driftwatch.collect.foreign import fix_of
 from driftwatch.collect.gpus import GPU_FIELDS, NVML_FIELDS, GpuField
 from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
-from driftwatch.doctor.checks import Check, Status, TargetCheck
-from driftwatch.doctor.rules import Cost, Costs
+from driftwatch.doctor.rules import Check, Cost, Costs, Status, TargetCheck
 from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.minutes.continuity import NEVER_ZERO
 from driftwatch.minutes.engine import KIND_COLUMNS, kind_of_scrape

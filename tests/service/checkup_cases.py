@@ -12,7 +12,7 @@ import polars as pl
 from service_cases import shipped_plan
 
 from driftwatch.collect.pages import PageParser
-from driftwatch.doctor.checks import Check, Checkup
+from driftwatch.doctor.rules import Check, Checkup
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 

@@ -13,9 +13,9 @@ from fakes.manual_clock import ManualClock
 from filled import filled
 from service_cases import shipped_plan
 
-from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
 from driftwatch.doctor.paging import database_checks, receiver_checks, speed_waits
+from driftwatch.doctor.rules import Check, Checkup
 from driftwatch.errors import DeliveryError
 from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Pool, TunedFor

@@ -24,8 +24,8 @@ from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from driftwatch import doctor
 from driftwatch.collect.dcgm_sources import DcgmPagesSource
 from driftwatch.collect.startup import FIELDS, serving_of
-from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
+from driftwatch.doctor.rules import Check, Checkup
 from driftwatch.doctor.sources import SourceAnswer
 from driftwatch.model import Serving, Setting
 from driftwatch.pipeline.plan import Pool

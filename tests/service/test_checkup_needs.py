@@ -17,8 +17,8 @@ from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition
-from driftwatch.doctor.checks import Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
+from driftwatch.doctor.rules import Checkup
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
