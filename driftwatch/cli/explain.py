@@ -100,11 +100,7 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
         finding = replace(finding, advice=pages[0].advice)  # a moment has one answer
     else:
         finding = explained(finding, evaluated.moment.row, scope.plan, evaluated.moment)
-        is_past = history.at is not None
-        pages = [
-            page if _is_answered(page) else _with_advice(page, finding, is_past=is_past)
-            for page in pages
-        ]
+        pages = [page if _is_answered(page) else _with_advice(page, finding) for page in pages]
     pages = [
         _as_of_now(scope, one, page, finding) for (one, _), page in zip(made, pages, strict=True)
     ]
@@ -251,19 +247,24 @@ def _is_answered(page: Page) -> bool:
     return page.advice is None or page.advice.reason.code != "not_asked"
 
 
-def _with_advice(page: Page, finding: Finding, *, is_past: bool) -> Page:
-    """The page with the advice of this moment. Of a past page only the texts are stored: there the
-    finding says the rest.
-    """
+def _with_advice(page: Page, finding: Finding) -> Page:
+    """When the page's incident began, with the numbers and the advice of this moment."""
     from driftwatch.notify.explanation import state_text, what_to_do
-    from driftwatch.notify.headline import opening, rendered, where
+    from driftwatch.notify.headline import opening, where
 
-    if not is_past:
-        return rendered(page.model_copy(update={"advice": finding.advice}))
     since = [line for line in page.lines if line.label == "Since"]
     state = state_text(finding)
     summary = f"{opening(page)} {where(page)}: {state[:1].lower()}{state[1:]}"
-    return page.model_copy(update={"summary": summary, "lines": (*since, *what_to_do(finding))})
+    return page.model_copy(
+        update={
+            "summary": summary,
+            "lines": (*since, *what_to_do(finding)),
+            "advice": finding.advice,
+            "times": page.times.model_copy(
+                update={"measured_at": finding.minute + timedelta(minutes=1)}
+            ),
+        }
+    )
 
 
 def _next(

@@ -141,7 +141,7 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     if one == other:
         return None
     other += "" if now is None else replicas_besides(now)
-    return f"{ADVICE_NOW}{other}, before {one}{_reason(before, now)}"
+    return f"{ADVICE_NOW}{other}, before {one}"
 
 
 def is_other_cause(now: str, told: str) -> bool:
@@ -173,19 +173,6 @@ def _parts(cause: str) -> tuple[str, str]:
 
 def _limit_words(limit: str) -> str:
     return "the KV cache" if limit == "kv_cache" else limit
-
-
-def _reason(before: Advice | None, now: Advice | None) -> str:
-    """Why a change has another value than the one before."""
-    if before is None or now is None or not (before.moves and now.moves):
-        return ""
-    why = (now.value_reason or "").partition("; ")[0]
-    if why.startswith("with "):
-        return f": {why}"
-    (one, *_), (other, *_) = before.moves, now.moves
-    if one.knob != other.knob or one.to_value == other.to_value:
-        return ""
-    return ": less is enough" if other.to_value < one.to_value else ": more is needed"
 
 
 def is_no_answer(advice: Advice | None) -> bool:

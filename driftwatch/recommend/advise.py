@@ -246,17 +246,15 @@ def _changed(answer: Answer, case: Case, choice: Option, *, table: bool) -> Answ
     choice, replaced, why = _or_before(case, choice)
     gain, then = choice.gain, choice.row
     beside = [_next_to(case, then, side) for side in (-1, 1)] if table else []
-    others = [one for one in beside if one is not None]
-    untold = [one for one in others if replaced is None or one.knobs != replaced.knobs]
     low, high = gain.range
     limit, more = then.capacity_requests_per_second, None
     if limit and is_overloaded(case, then):
         more = enough_replicas(case.situation, limit, then.knobs)
-    every = (*answer.candidates, *filter(None, (replaced,)), then, *others) if table else ()
+    every = (*answer.candidates, *filter(None, (replaced, then, *beside))) if table else ()
     rows = {tuple(sorted(one.knobs.items())): one for one in every}
     return answer.model_copy(
         update={
-            "advice": changed(case, then, gain, untold, more, why),
+            "advice": changed(case, then, gain, more, why),
             "advised": then,
             "gain": GainRange(gain.mean, low, high, gain.chance_of_harm),
             "candidates": tuple(rows.values()),

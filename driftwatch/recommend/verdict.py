@@ -8,7 +8,7 @@ from typing import Any
 
 from driftwatch.knobs import flag_of
 from driftwatch.model import Advice, KnobMove, Provenance, Reason, Slo
-from driftwatch.numbers import change, figure, milliseconds, percent, rate
+from driftwatch.numbers import figure, milliseconds, percent, rate
 from driftwatch.recommend.advice import FIGURES, Candidate, ModelCheck
 from driftwatch.recommend.alternatives import (
     FP8_KV,
@@ -16,7 +16,7 @@ from driftwatch.recommend.alternatives import (
     REPLICAS,
     replicas_for,
 )
-from driftwatch.recommend.search import LEAST_SHARE, MEAN_GAIN, MOST_TIMES, Gain, fills_kv
+from driftwatch.recommend.search import LEAST_SHARE, MEAN_GAIN, Gain, fills_kv
 from driftwatch.recommend.server import Knobs, setting_of
 from driftwatch.recommend.situation import Situation
 from driftwatch.recommend.words import (
@@ -27,7 +27,6 @@ from driftwatch.recommend.words import (
     from_to,
     gained,
     moves_text,
-    points,
     share_in_target,
     within,
 )
@@ -97,14 +96,13 @@ def changed(
     case: Case,
     then: Candidate,
     gain: Gain,
-    beside: Sequence[Candidate],
     more_replicas: Candidate | None,
     why: str | None,
 ) -> Advice:
     """The change, with what it brings, what it costs and what would show it wrong.
 
-    ``beside``: the values beside that of its first knob; ``more_replicas``: the change with as many
-    replicas as serve the load, where it alone does not; ``why``: what was advised before.
+    ``more_replicas``: the change with as many replicas as serve the load, where it alone does not;
+    ``why``: what was advised before.
     """
     situation, knobs = case.situation, then.knobs
     serving, now = situation.question.server.serving, case.now(knobs)
@@ -127,7 +125,6 @@ def changed(
     reason = Reason("forecast", effect[0])
     if case.is_in_target:
         reason = Reason(CAN_WAIT, f"in target at {case.load}")
-    reasons = [*([why] if why else []), *(_not_that(case, then, one, knob) for one in beside)]
     return Advice(
         action="change",
         reason=reason,
@@ -143,7 +140,7 @@ def changed(
         wrong_if=_wrong_if(case, then),
         effect=tuple(effect),
         not_cured=_not_cured(case, then, more_replicas),
-        value_reason="; ".join(reasons) or None,
+        value_reason=why,
         replicas=None if more_replicas is None else round(more_replicas.knobs[REPLICAS]),
         forecast={
             **_numbers(then),
@@ -211,27 +208,6 @@ def _not_cured(case: Case, then: Candidate, more_replicas: Candidate | None) -> 
     if share is not None and share < case.share:
         return (f"{percent(1 - share)} of requests still miss a target",)
     return ()
-
-
-def _not_that(case: Case, then: Candidate, other: Candidate, knob: str) -> str:
-    """``not 128: as many in target, capacity +2 %, inter-token latency p99 54 → 61 ms``."""
-    value, today = other.knobs[knob], case.now({knob: 0.0})[knob]
-    times = MOST_TIMES.get(knob)
-    if times is not None and today and value > times * today:
-        return f"not {value:.0f}: more than {times:.0f} times today's value is not advised"
-    if other.refused is not None:
-        return f"not {value:.0f}: {other.refused}"
-    more = (other.in_target_ratio or 0.0) - (then.in_target_ratio or 0.0)
-    parts = [f"{points(more)} in target" if round(100 * more) else "as many in target"]
-    ours, theirs = then.capacity_requests_per_second, other.capacity_requests_per_second
-    if ours and theirs:
-        parts.append(f"capacity {change(theirs / ours)}")
-    if fills_kv(other) and not fills_kv(then):
-        parts.append("the KV cache fills")
-    if then.itl_p99_seconds is not None and other.itl_p99_seconds is not None:
-        before, after = milliseconds(then.itl_p99_seconds), milliseconds(other.itl_p99_seconds)
-        parts += [f"inter-token latency p99 {from_to(before, after)}"] if before != after else []
-    return f"not {value:.0f}: {', '.join(parts)}"
 
 
 def no_knob(case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate]) -> Advice:

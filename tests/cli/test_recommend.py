@@ -42,7 +42,6 @@ def test_the_bound_server_is_told_to_raise_its_cap(run: Run) -> None:
     assert read is not None
     assert read.value == move["to_value"]
     assert {"max_num_seqs": 24.0} in [one["knobs"] for one in answer["what_ifs"]]
-    assert said["value_reason"].startswith("not ")
     assert answer["gain"]["mean"] >= 0.04
     assert answer["schema_version"] == 2
     assert answer["target"]["instance"] == TARGET

@@ -246,7 +246,7 @@ def test_a_limit_that_fills_again_is_no_other_cause(told: str, now: str, other: 
             change(2048.0),
             False,
             "advice now: set max_num_batched_tokens 512 → 2048, "
-            "before set max_num_batched_tokens 512 → 1024: more is needed",
+            "before set max_num_batched_tokens 512 → 1024",
         ),
         (change(2048.0, "measured"), False, None),
         (REFUSED, False, None),
