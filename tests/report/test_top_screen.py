@@ -347,6 +347,8 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
         "since",
     )
     assert advice.advised == 2
+    (unknown,) = reported(advice=[GIVEN], cells=cells(*_AGAIN)).advice.unknown
+    assert unknown.endswith("not confirmed: what did the restart of Wed 23:00 (4 servers) change?")
 
 
 def test_blind_says_what_could_be_missed_and_where() -> None:

@@ -11,11 +11,21 @@ from click.testing import CliRunner
 from verify_cases import DATA, verifications_of
 
 from driftwatch.cli.main import cli
-from driftwatch.errors import UsageError
+from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.fleet.generate import generate_compact
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.model import TargetKey
 from driftwatch.store.store import Store
 
 KEY = TargetKey("host:8000", "0")
+
+
+DOWN = {
+    **{"name": "down", "title": "a server that never answers", "duration": "5m"},
+    **{"start": "2026-11-16T00:00:00Z", "truth": {"effects": []}},
+    "traffic": {"requests_per_second": 2},
+    "faults": [{"kind": "gone", "at": "0s", "until": "5m"}],
+}
 
 
 def ran(*words: str) -> Any:
@@ -62,3 +72,11 @@ def test_a_recorded_setting_counts_everywhere_since_its_restart(database: str) -
 def test_what_cannot_be_recorded(database: str, words: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         ran("verify", "host:8000", "--db", database, "--setting", *words)
+
+
+def test_without_a_usable_scrape_there_is_no_verdict(tmp_path: Path) -> None:
+    generate_compact(Scenario.model_validate(DOWN), 1, tmp_path / "down")
+    with pytest.raises(NoVerdict):
+        ran("replay", str(tmp_path / "down"), "--db", str(tmp_path / "x.db"))
+    with pytest.raises(NoVerdict, match="no usable scrape in the day"):
+        ran("verify", "--db", str(tmp_path / "x.db"))
