@@ -203,7 +203,7 @@ def _settings(material: Material) -> Iterator[Decision]:
         elif of_name:
             was, now = _known(of_name, name)
             if was is not None:  # else a source or a person says what runs
-                fact = f"it says {was}, and the steps take at least {now}"
+                fact = f"it says {was}, and the servers run at least {now}"
                 since = of_name[-1].change.at + _SAME_ROLLOUT
                 yield _asked(material, pool, name, [fact], (since, material.until), given)
         elif given is not None and given in newest:  # no later advice replaced it

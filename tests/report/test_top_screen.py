@@ -165,7 +165,7 @@ _AGAIN = [
             {"advice": [EARLY], "verifications": [INFERRED]},
             "setting",
             "correct serving.max_num_batched_tokens in driftwatch.yaml (the start-up log has it): "
-            "it says 512, and the steps take at least 1024; 1024 was advised Wed 03:05",
+            "it says 512, and the servers run at least 1024; 1024 was advised Wed 03:05",
         ),
         # a rollout is one decision, with what it did to the median server
         (
@@ -270,7 +270,7 @@ def test_a_drift_that_is_over_is_one_row_and_its_asks_agree() -> None:
         "keep max_num_batched_tokens 1024: helped on 2 of 3 servers: 40 → 74 % in target, still "
         "below 95 %",
         "what is max_num_batched_tokens since the restart of Thu 08:30 (1 server)? Nobody "
-        "confirmed it; driftwatch.yaml says 512, and the steps take at least 1024; 1024 was "
+        "confirmed it; driftwatch.yaml says 512, and the servers run at least 1024; 1024 was "
         "advised Wed 03:05. Record it: driftwatch verify p --setting max_num_batched_tokens=N "
         "--at 2026-11-19T08:30Z, and correct driftwatch.yaml",
     ]
