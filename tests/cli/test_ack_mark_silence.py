@@ -124,12 +124,10 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
     [
         ("alert=EngineStuk", "did you mean: driftwatch silence alert=EngineStuck severity=page"),
         ("pool=rag8b", "silence pool=rag-8b severity=page --for"),
-        ("server=gpu-b:8000", "no server here has a label server; labels: alert, "),
         ("server=gpu-b:8000", "silence instance=gpu-a:8000 severity=page --for"),
         ("pol:rag-8b", "silence pool=rag-8b severity=page --for"),
         ("rag-8b", "silence pool=rag-8b severity=page --for"),
         ("pool=x", "no pool is called x; known: pa, rag-8b"),
-        ("pool=x", "write it as a regex"),
         ("alert=EngineStuck", None),
         ("alert=OfAnEarlierRule", None),
         ("instance=gpu-a:8000", None),

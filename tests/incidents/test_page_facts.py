@@ -303,4 +303,6 @@ def test_a_resolve_believes_what_runs_before_the_configuration(
     page = build_page(finding, incident_of(), "firing", NOON)
     here = pl.DataFrame({"max_num_seqs": [48.0], "running_requests": [running]})
     clocks = {"gpu_sm_clock_hertz": None, "gpu_sm_clock_ratio": None}
-    assert ended_because(page, here.with_columns(**clocks)) == ended
+    restarts = "2 of 2 restarted 10:50 UTC"
+    ended = f"{restarts}; {ended}"
+    assert ended_because(page, here.with_columns(**clocks), restarts) == ended

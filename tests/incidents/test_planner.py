@@ -311,4 +311,8 @@ def test_the_narrowest_route_wins(
     routed = routes.of(firing("a", severity, pool))
     assert " ".join(routed.receivers) == receivers
     assert routed.why.startswith(why)
+    because = routes.nobody_because(firing("a", severity, pool))
+    assert because.startswith(
+        receivers.replace(" ", ", ") or f"none takes {severity}s: boss takes "
+    )
     assert routed.reaches_nobody is (not receivers and severity != "notice")

@@ -13,6 +13,7 @@ from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.notify.explanation import (
     Explanation,
     explanation,
+    fact_texts,
     is_healthy,
     now_text,
     render_explained,
@@ -99,6 +100,8 @@ def test_what_users_feel_now_stands_beside_an_old_page() -> None:
     missed = {**CALM, "slo_missed": True, "slo_ttft_seconds": 1.0, "ttft_in_target_10m_ratio": 0.02}
     assert now_text(_finding(missed, "healthy")) == "98 % of requests miss TTFT 1 s"
     assert now_text(_finding(CALM, "healthy")) == "all requests in target"
+    restarted = replace(_finding(CALM, "healthy"), recent_change="restarted 06:00 UTC")
+    assert dict(fact_texts(restarted))["changed"] == "restarted 06:00 UTC"
 
 
 def test_an_open_page_is_said_first_and_nothing_is_cut_in_a_pipe() -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from jsonschema import Draft202012Validator
-from page_cases import AT, BUDGET, CAP, CASES, DRIFT, KV, case
+from page_cases import AT, BUDGET, CAP, CASES, case
 
 from driftwatch.model import Step
 from driftwatch.notify.page import Amount, Page, http_url
@@ -63,12 +63,6 @@ def test_commands_are_quoted_for_a_shell() -> None:
         *("alert=EngineStuck", "instance=$(reboot);`id` 'x'", "engine=1")
     ]
     assert shlex.split(links.explain) == ["driftwatch", "explain", "$(reboot);`id` 'x'/1"]
-
-
-def test_commands_of_a_page() -> None:
-    assert KV.page().links.explain == "driftwatch explain host:8000/1"
-    assert DRIFT.page().links.explain == "driftwatch explain rag-8b"
-    assert "pool=rag-8b" in DRIFT.page().links.silence
 
 
 @pytest.mark.parametrize(
