@@ -95,6 +95,7 @@ MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     "distances in every direction: by each kind of work alone": (
         (like_work.Windows, "axes", property(_own_axes)),
     ),
+    "few hours of like work count for less": ((like_work.Windows, "swing", 0.0),),
     "windows of six minutes: of eight": (
         (like_work, "WINDOW", 8), (verdicts, "WINDOW", 8),
         (like_work, "KNOWN", 5), (verdicts, "KNOWN", 5),

@@ -9,6 +9,7 @@ from detector_cases import START, at, minutes_of, play, slow_spans
 
 from driftwatch.baselines.windows import Acceptance, WindowMinutes, baselines_of
 from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.speed.like_work import Windows, thresholds
 from driftwatch.detect.speed.model import StepTimeModel, fit
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -101,6 +102,22 @@ def test_work_that_the_baseline_has_not_seen_is_named() -> None:
     }
 
 
+def test_like_work_of_one_hour_sets_a_lower_limit_than_that_of_many() -> None:
+    """An engine wanders for hours: one hour is one draw, however many windows it has."""
+    rng = np.random.default_rng(3)
+    hours = np.arange(1000) // 50
+    levels = (0.03 * rng.standard_normal(20)[hours] + 0.01 * rng.standard_normal(1000))[:, None]
+    kinds = np.zeros((1000, 5))
+    kinds[:50] += 5.0  # work of the first hour alone
+    levels[:50] -= levels[:50].mean()
+    windows = Windows(kinds, levels.repeat(2, 1), hours)
+    limit = thresholds([(windows, 2880, np.arange(2))], np.array([kinds[0], kinds[-1]]))[0]
+    # the mean of one hour is as uncertain as hours differ
+    between_hours = np.std(levels.reshape(20, 50).mean(axis=1))
+    assert limit[0] == pytest.approx(-5 * np.hypot(0.01, between_hours), rel=0.15)
+    assert limit[0] < np.log(0.88)
+
+
 def test_what_a_pool_still_lacks_is_said() -> None:
     rows, _ = play(minutes_of(30))
     reason = rows.filter(pl.col("end") == at(15))["speed_unknown_reason"][0]
@@ -130,7 +147,7 @@ def test_the_model_is_that_of_the_engine() -> None:
     again = StepTimeModel.model_validate_json(model.model_dump_json())
     assert again == model
     assert model.misfit_ratio < 0.03
-    assert len(model.windows) < 50_000
+    assert len(model.hourly_windows) < 50_000
     assert model.coefficients[0] == pytest.approx(0.012, rel=0.2)
 
 

@@ -33,6 +33,7 @@ DEVIATIONS = 5.0
 FLOOR, YOUNG_FLOOR, YOUNG_MINUTES = float(np.log(0.88)), float(np.log(0.84)), 1380
 REACH = 1.0  # standard deviations in which a quarter of the neighbours must lie
 FOUND_DEVIATIONS = 1.645  # 95 of 100
+HOUR = 60  # minutes of a server that swing together: an engine wanders for hours
 
 # The kind of a window, as medians of logarithms: name, printed words, smallest value.
 # Prompt and first tokens per token belong to the requests: a slow engine does not change them.
@@ -98,6 +99,7 @@ class Windows:
 
     kinds: Singles  # (window, 5)
     levels: Singles  # (window, 2): level; level against the peers, NaN with too few
+    hours: Singles  # (window,): which hour of which server
     # thresholds that were last asked for, by kind
     answers: Mapping[bytes, Floats] = field(default_factory=dict, repr=False)
 
@@ -122,9 +124,15 @@ class Windows:
 
         return cKDTree(self.kinds @ self.axes)
 
+    @cached_property
+    def swing(self) -> float:
+        """Standard deviation of the hours' median levels."""
+        hours = np.unique(self.hours)
+        return float(np.std([np.median(self.levels[self.hours == x, LEVEL]) for x in hours]))
+
     def document(self) -> str:
         """As text: singles in base 64."""
-        rows = np.column_stack([self.kinds, self.levels])
+        rows = np.column_stack([self.kinds, self.levels, self.hours])
         return base64.b64encode(rows.astype("<f4").tobytes()).decode()
 
 
@@ -133,15 +141,15 @@ def windows_from(document: str) -> Windows:
 
     Raises ValueError: it is no such document.
     """
-    width = len(KINDS) + 2
+    width = len(KINDS) + 3
     numbers = np.frombuffer(base64.b64decode(document, validate=True), dtype="<f4")
     if len(numbers) % width:
         raise ValueError("windows of like work: their number is odd")
     rows = numbers.reshape(-1, width).astype(np.float32)
-    kinds, levels = rows[:, : len(KINDS)], rows[:, len(KINDS) :]
-    if not (np.isfinite(kinds).all() and np.isfinite(levels[:, LEVEL]).all()):
+    kinds, levels, hours = rows[:, : len(KINDS)], rows[:, len(KINDS) : -1], rows[:, -1]
+    if not all(np.isfinite(x).all() for x in (kinds, levels[:, LEVEL], hours)):
         raise ValueError("windows of like work: not finite")
-    return Windows(kinds, levels)
+    return Windows(kinds, levels, hours)
 
 
 def windows_of(grid: Grid, r: Floats) -> Windows:
@@ -154,12 +162,13 @@ def windows_of(grid: Grid, r: Floats) -> Windows:
     )
     own = np.moveaxis(np.where(np.isfinite(r)[..., None], kinds_of(grid), np.nan), -1, 0)
     kinds = np.stack([rolling(one, WINDOW, 0.5, KNOWN) for one in own], axis=-1)
-    levels = np.stack([level, against], axis=-1)
+    of_server = -(-grid.minutes // HOUR)
+    hours = np.arange(len(level))[:, None] * of_server + np.arange(grid.minutes) // HOUR
     known = np.isfinite(level) & np.isfinite(kinds).all(axis=-1)
-    rows = np.column_stack([kinds[known], levels[known]]).astype(np.float32)
+    rows = np.column_stack([x[known] for x in (kinds, level, against, hours)]).astype(np.float32)
     if len(rows) > MOST_WINDOWS:
         rows = rows[np.linspace(0, len(rows) - 1, MOST_WINDOWS).round().astype(np.intp)]
-    return Windows(rows[:, : len(KINDS)], rows[:, len(KINDS) :])
+    return Windows(rows[:, : len(KINDS)], rows[:, len(KINDS) : -1], rows[:, -1])
 
 
 # A baseline's windows, its minutes (a young one does not cover a day), and the numbers of the
@@ -196,6 +205,7 @@ def _new_thresholds(asked: Asked, kinds: Floats) -> Floats:
     """The same, a row a window."""
     count = len(kinds)
     levels, away = np.full((count, NEIGHBOURS, 2), np.nan), np.zeros(kinds.shape)
+    swing = np.zeros(count)
     is_far, is_young = np.zeros((2, count), dtype=bool)
     for windows, minutes, rows in asked:
         if len(windows) < 2 * KNOWN or not len(rows):
@@ -203,14 +213,16 @@ def _new_thresholds(asked: Asked, kinds: Floats) -> Floats:
         most = min(NEIGHBOURS, max(2 * KNOWN, int(SHARE * len(windows))))
         distance, index = windows.tree.query(kinds[rows] @ windows.axes, k=most)
         levels[rows, :most] = windows.levels[index]
+        hours = np.sort(windows.hours[index], axis=1)
+        swing[rows] = windows.swing / np.sqrt(1 + (np.diff(hours, axis=1) > 0).sum(axis=1))
         is_young[rows] = minutes < YOUNG_MINUTES
         is_far[rows] = far = distance[:, most // 4] > REACH
         if far.any():
             middle = np.median(windows.kinds[index[far]], axis=1)
             deviation = np.maximum(windows.kinds.std(axis=0), LEAST_DEVIATION)
             away[rows[far]] = np.abs((kinds[rows[far]] - middle) / deviation)
-    limit, usual, smallest = _limits(levels[..., LEVEL], is_far, is_young)
-    against, against_usual, _ = _limits(levels[..., AGAINST], is_far, is_young)
+    limit, usual, smallest = _limits(levels[..., LEVEL], swing, is_far, is_young)
+    against, against_usual, _ = _limits(levels[..., AGAINST], swing, is_far, is_young)
     is_asked = np.isfinite(levels[:, 0, LEVEL])
     # a single server has no level against others: two servers wander √2 as far
     alone = np.isnan(against)
@@ -222,12 +234,17 @@ def _new_thresholds(asked: Asked, kinds: Floats) -> Floats:
     return np.column_stack([limit, usual, smallest, against, against_usual, unlike])
 
 
-def _limits(near: Singles, far: Flags, is_young: Flags) -> tuple[Floats, Floats, Floats]:
-    """Limit, usual level and smallest loss of the levels of like windows (window, neighbour)."""
+def _limits(
+    near: Singles, swing: Floats, far: Flags, is_young: Flags
+) -> tuple[Floats, Floats, Floats]:
+    """Limit, usual level and smallest loss of the levels of like windows (window, neighbour).
+
+    ``swing``: standard error of the usual level, whose windows come from a few hours.
+    """
     levels: Floats = near.astype(np.float64)
     known = np.isfinite(levels).sum(axis=1)
     middle, low = quantile(levels, 0.5), quantile(levels, LOW_QUANTILE)
-    deviation = (middle - low) / LOW_DEVIATIONS
+    deviation = np.hypot((middle - low) / LOW_DEVIATIONS, swing)
     # a level is a high quantile, so it lies above 0: a young baseline's floor starts from there
     young = np.minimum(YOUNG_FLOOR + np.maximum(middle, 0.0), FLOOR)
     floor = np.where(is_young, young, FLOOR)

@@ -42,7 +42,7 @@ class StepTimeModel(BaseModel):
     preempts: bool = False  # most minutes of the fit do, so preempting minutes count
     misfit_ratio: _Positive = 0.0  # robust standard deviation of ln r in the fit
     # windows of the fit, to compare like with like: Windows.document
-    windows: str = Field(default="", repr=False)
+    hourly_windows: str = Field(default="", repr=False)
 
     @field_validator("coefficients")
     @classmethod
@@ -53,7 +53,7 @@ class StepTimeModel(BaseModel):
             raise ValueError(f"at most {LONGEST_SECONDS:g} s each")
         return value
 
-    @field_validator("windows")
+    @field_validator("hourly_windows")
     @classmethod
     def _check_windows(cls, value: str) -> str:
         if value:
@@ -63,7 +63,7 @@ class StepTimeModel(BaseModel):
     @cached_property
     def like_work(self) -> Windows | None:
         """The windows of the fit; None if the model has none."""
-        return windows_from(self.windows) if self.windows else None
+        return windows_from(self.hourly_windows) if self.hourly_windows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     known = np.isfinite(r)
     misfit = 1.4826 * float(np.median(np.abs(r[known] - np.median(r[known]))))
     windows = windows_of(grid, r).document()
-    return model.model_copy(update={"misfit_ratio": misfit, "windows": windows})
+    return model.model_copy(update={"misfit_ratio": misfit, "hourly_windows": windows})
 
 
 def nonnegative_fit(met: Floats, itl: Floats) -> Floats:
