@@ -45,7 +45,7 @@ from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.detect.speed import grid, like_work, load, model, verdicts
 from driftwatch.pipeline.detection import Detection as AtHand
-from driftwatch.pipeline.detection import detected, trimmed
+from driftwatch.pipeline.detection import detect, trim
 from driftwatch.pipeline.explain import Window
 from driftwatch.service.configuration import plan_of
 from driftwatch.signals.one_process import fail_foreign_scrapes
@@ -245,10 +245,10 @@ def _columns(case: Case, minutes: pl.DataFrame) -> pl.DataFrame:
         end = min(at + CHUNK, last)
         here = minutes.filter(pl.col("end") > at, pl.col("end") <= end)
         if len(here):
-            columns, at_hand = detected(
+            columns, at_hand = detect(
                 *(at_hand, here, (at, end), Baselines((baseline,)), reference, None), accepts=True
             )
-            at_hand = trimmed(at_hand, end)
+            at_hand = trim(at_hand, end)
             parts.append(here.select("instance", "end", "scrapes").hstack(columns))
         at = end
     return pl.concat(parts).filter(pl.col("end") > until).sort("instance", "end")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from driftwatch.incidents.incident import Incident, ServerCondition, Told
+from driftwatch.incidents.incident import Incident, LastMessage, ServerCondition
 from driftwatch.notify.page import Acknowledgement
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -45,7 +45,7 @@ def incident_of(
         "servers": conditions,
         "started_at": began,
         "firing_at": at if firing else None,
-        "told": Told(at=at, servers=len(conditions)) if firing else None,
+        "told": LastMessage(at=at, servers=len(conditions)) if firing else None,
     }
     return Incident(**{**values, **rest})
 

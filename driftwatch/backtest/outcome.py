@@ -29,7 +29,7 @@ from driftwatch.pipeline.evaluation import (
     minute_windows,
     stored_evidence,
 )
-from driftwatch.pipeline.incidents import advanced, closed_for, just_ended
+from driftwatch.pipeline.incidents import advance, close_departed, just_ended
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan
@@ -337,11 +337,11 @@ def _advanced(
     ended: Sequence[Incident],
 ) -> tuple[Mapping[str, Incident], tuple[Transition, ...]]:
     """Open incidents after a stretch, and what fired and ended in it, in order."""
-    incidents, ended_before = closed_for(plan.rules, before, stretch.targets, {}, stretch.first)
-    incidents, happened, _ = advanced(
+    incidents, ended_before = close_departed(plan.rules, before, stretch.targets, {}, stretch.first)
+    incidents, happened, _ = advance(
         plan.enabled, incidents, stretch.targets, rows, verdicts, ended
     )
-    incidents, closed = closed_for(
+    incidents, closed = close_departed(
         plan.rules, incidents, stretch.staying, stretch.retired, stretch.last
     )
     return incidents, (*ended_before, *happened, *closed)

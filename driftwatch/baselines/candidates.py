@@ -34,7 +34,7 @@ from driftwatch.detect.speed.model import TooLittle, fit
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.numbers import duration
-from driftwatch.pipeline.detection import Detection, detected
+from driftwatch.pipeline.detection import Detection, detect
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.stored_state import newest, stored_reports, stored_targets
@@ -96,7 +96,7 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
     first, last = rows["end"].min(), rows["end"].max()
     assert isinstance(first, datetime) and isinstance(last, datetime)  # noqa: S101
     inputs = (Detection(), rows, (first - _MINUTE, last), Baselines(), no_reference())
-    columns, _ = detected(*inputs, None, accepts=True)
+    columns, _ = detect(*inputs, None, accepts=True)
     verdicts = columns["slower_at_equal_load"]
     return rows.with_columns(slower_at_equal_load=pl.coalesce("slower_at_equal_load", verdicts))
 

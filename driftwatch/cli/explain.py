@@ -87,7 +87,7 @@ def _of_incident(name: str | None, history: History) -> tuple[str | None, str | 
 
 def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_json: bool) -> None:
     from driftwatch.notify.explanation import explanation, is_healthy
-    from driftwatch.pipeline.advice import explained
+    from driftwatch.pipeline.advice import advise_finding
 
     history = scope.history
     incidents = sorted(scope.incidents(), key=lambda one: one.id != named)
@@ -99,7 +99,7 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
     if pages and pages[0].severity != "notice" and pages[0].advice and _is_answered(pages[0]):
         finding = replace(finding, advice=pages[0].advice)  # a moment has one answer
     else:
-        finding = explained(finding, evaluated.moment.row, scope.plan, evaluated.moment)
+        finding = advise_finding(finding, evaluated.moment.row, scope.plan, evaluated.moment)
         pages = [page if _is_answered(page) else _with_advice(page, finding) for page in pages]
     pages = [
         _as_of_now(scope, one, page, finding) for (one, _), page in zip(made, pages, strict=True)

@@ -44,9 +44,10 @@ class TargetWindow:
     @property
     def silence(self) -> str | None:
         """Since when the target is silent at the window's end; None where it is not."""
-        from driftwatch.pipeline.explain import silence_of
+        from driftwatch.pipeline.explain import why_not_scraped
 
-        return silence_of(self.store, self.target.key, self.window.end, self.source, self.today)
+        at = self.window.end
+        return why_not_scraped(self.store, self.target.key, at, self.source, self.today)
 
     def incidents(self) -> list[Incident]:
         """Incidents that fire at the window's end and concern the server, the gravest first."""

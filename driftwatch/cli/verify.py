@@ -115,7 +115,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
     from driftwatch.cli.recommend import knob_values
     from driftwatch.cli.target import members_of
     from driftwatch.knobs import COLUMN_KNOBS, refusal
-    from driftwatch.pipeline.confirmed import confirmed, verification_of
+    from driftwatch.pipeline.confirmed import confirm_settings, verification_of
     from driftwatch.pipeline.stored_state import stored_targets
 
     values = knob_values(texts, "--setting", COLUMN_KNOBS)
@@ -134,7 +134,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
         members = members_of(name, plan.assign(stored_targets(store)))
         for target in members.values():
             try:
-                note = confirmed(store, target, values, at, who, now)
+                note = confirm_settings(store, target, values, at, who, now)
             except UsageError as error:
                 others.append(error)
                 continue

@@ -62,7 +62,7 @@ class ServerCondition(Document):
         return self.met and not self.recovered and self.inhibited_by is None
 
 
-class Told(Document):
+class LastMessage(Document):
     """What the last message said."""
 
     at: datetime
@@ -101,7 +101,7 @@ class Incident(Document):
     resolved_at: datetime | None = None  # None while open
     silenced_by: str | None = None  # id of the silence that holds its messages back
     inhibited_by: str | None = None  # alert that speaks for all of its servers
-    told: Told | None = None  # None before the first message
+    told: LastMessage | None = None  # None before the first message
     messages: tuple[Message, ...] = ()  # in order
     # a person's: the tick never writes it
     acknowledgement: Acknowledgement | None = None

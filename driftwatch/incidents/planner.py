@@ -38,7 +38,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class Route:
     """The receivers of an incident."""
 
     receivers: tuple[str, ...]  # by name
@@ -60,7 +60,7 @@ class Routes:
         """Every receiver there is."""
         return tuple(one.receiver for one in self.subscriptions)
 
-    def of(self, incident: Incident) -> Routed:
+    def of(self, incident: Incident) -> Route:
         """The receivers that take its severity: its rule's, else its pool's, else all others."""
         pool, taking = incident.pool, self.of_severity(incident.severity)
         for names, why in (
@@ -68,15 +68,15 @@ class Routes:
             (self.of_pools.get(pool, ()), f"receivers of pool {pool}"),
         ):
             if there := tuple(dict.fromkeys(name for name in names if name in taking.receivers)):
-                return Routed(there, why)
+                return Route(there, why)
         return taking
 
-    def of_severity(self, severity: Severity) -> Routed:
+    def of_severity(self, severity: Severity) -> Route:
         """Those that take the severity."""
         taking = tuple(o.receiver for o in self.subscriptions if severity in o.severities)
         if taking or severity == "notice":
-            return Routed(taking, f"receivers that take {severity}s")
-        return Routed((), f"no receiver takes {severity}s", reaches_nobody=True)
+            return Route(taking, f"receivers that take {severity}s")
+        return Route((), f"no receiver takes {severity}s", reaches_nobody=True)
 
     def nobody_because(self, incident: Incident) -> str:
         """Why no receiver got its message, and what to set."""
@@ -149,12 +149,12 @@ def plan_deliveries(
     Raises ValueError: an incident of a transition has no page.
     """
     draft = _Draft(routes, tuple(silences), now, records, render)
-    marked = [draft.follow(transition) for transition in transitions]
+    marked = [draft.plan_transition(transition) for transition in transitions]
     by_id = {incident.id: incident for incident in open_incidents.values()}
-    planned_actions = [draft.act(action, by_id.get(action.incident_id or "")) for action in actions]
+    planned_actions = [draft.plan_action(one, by_id.get(one.incident_id or "")) for one in actions]
     fresh = {t.incident.id for t in marked if t.event == "firing"}
     after = {
-        key: draft.advance(incident, is_fresh=incident.id in fresh)
+        key: draft.plan_open_incident(incident, is_fresh=incident.id in fresh)
         for key, incident in sorted(open_incidents.items())
     }
     return Plan(after, tuple(marked), tuple(draft.deliveries), tuple(planned_actions))
@@ -176,13 +176,13 @@ class _Draft:
         # incident id → receiver → event → record; grows with what is planned
         self._records: dict[str, dict[str, dict[str, OutboxRecord]]] = {}
         for one in records:
-            self._note(one)
+            self._add(one)
         # incident id → silence that held the page that fired in this plan, None = none
         self._held: dict[str, str | None] = {}
         self._updates_held: set[str] = set()
         self.deliveries: list[PlannedDelivery] = []
 
-    def follow(self, transition: Transition) -> Transition:
+    def plan_transition(self, transition: Transition) -> Transition:
         """Plan for what happened to an incident; returns it with what holds its page back."""
         incident, event = transition.incident, transition.event
         silence = self._silence(incident)
@@ -198,7 +198,7 @@ class _Draft:
             silence = self._held.get(incident.id, incident.silenced_by)
         return replace(transition, incident=_with_silence(incident, silence))
 
-    def act(self, action: Action, incident: Incident | None) -> int:
+    def plan_action(self, action: Action, incident: Incident | None) -> int:
         """Tell those who got the page; of an incident that is over there is nothing to tell."""
         if incident is not None and incident.page is not None:
             what = "acknowledged" if action.action == "acknowledge" else "not acknowledged any more"
@@ -207,7 +207,7 @@ class _Draft:
             self._send(self._reached(incident), incident, "updated", changed + comment)
         return action.id
 
-    def advance(self, incident: Incident, *, is_fresh: bool) -> Incident:
+    def plan_open_incident(self, incident: Incident, *, is_fresh: bool) -> Incident:
         """Plan what is owed, and repeats; returns the incident with what holds its page back."""
         if not incident.is_firing:
             return _with_silence(incident, None)
@@ -226,7 +226,7 @@ class _Draft:
         """The page to those who never got it, and once more to those who got it long ago."""
         if not is_fresh:
             receivers = self._routes.of(incident).receivers
-            owed = [name for name in receivers if "firing" not in self._of(incident, name)]
+            owed = [name for name in receivers if "firing" not in self._records_of(incident, name)]
             self._send(owed, incident, "firing")
         if incident.severity == "page":
             due = [name for name in sorted(self._names) if self._is_due(incident, name)]
@@ -234,13 +234,13 @@ class _Draft:
 
     def _is_due(self, incident: Incident, receiver: str) -> bool:
         """Whether a receiver gets the page once more."""
-        records = self._of(incident, receiver)
+        records = self._records_of(incident, receiver)
         if "firing" not in records or records["firing"].is_pending:
             return False
         last = max(records[event].last_at for event in ("firing", "updated") if event in records)
         return self._now - last >= REPEAT_AFTER
 
-    def _of(self, incident: Incident, receiver: str) -> Mapping[str, OutboxRecord]:
+    def _records_of(self, incident: Incident, receiver: str) -> Mapping[str, OutboxRecord]:
         return self._records.get(incident.id, {}).get(receiver, {})
 
     def _reached(self, incident: Incident) -> list[str]:
@@ -252,7 +252,7 @@ class _Draft:
     def _silence(self, incident: Incident) -> str | None:
         return silenced_by(incident, self._silences, self._now)
 
-    def _note(self, one: OutboxRecord) -> None:
+    def _add(self, one: OutboxRecord) -> None:
         of = self._records.setdefault(one.subject, {}).setdefault(one.receiver, {})
         of[one.event] = one
 
@@ -267,7 +267,7 @@ class _Draft:
             raise ValueError(f"incident {incident.id} is to be sent and its page is not rendered")
         payloads: dict[int, Any] = {}
         for name in sorted(receivers):
-            before = self._of(incident, name).get(event)
+            before = self._records_of(incident, name).get(event)
             number = 0 if before is None else before.number + 1
             if number not in payloads:
                 about = MessageAbout(event, self._now, number, changed)
@@ -282,7 +282,7 @@ class _Draft:
                     number=number,
                 )
             )
-            self._note(OutboxRecord(incident.id, name, event, number, self._now, is_pending=True))
+            self._add(OutboxRecord(incident.id, name, event, number, self._now, is_pending=True))
 
 
 def _with_silence(incident: Incident, silence: str | None) -> Incident:

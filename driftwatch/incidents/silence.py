@@ -78,7 +78,7 @@ def silences_incident(silence: Silence, incident: Incident) -> bool:
     return any(matches(silence, labels) for labels in incident.server_labels())
 
 
-def silencing(incident: Incident) -> tuple[Matcher, ...]:
+def silence_matchers(incident: Incident) -> tuple[Matcher, ...]:
     """The alert on its only server, else in its pool."""
     keys = incident.concerned
     labels = {"pool": incident.pool}

@@ -246,7 +246,7 @@ def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
     first = "" if change in page.summary else f"{change}: "
     brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
     text = f"{first}restart with {vllm_arguments(advised.moves)}. {_capital(brings)}"
-    if made_at := _made_at(page, advised):
+    if made_at := _forecast_time(page, advised):
         text += f" (computed {made_at})"
     yield Line("Change", text, weight=8)
     if price := [clean(text) for text in advised.price if text != "restart"]:
@@ -256,7 +256,7 @@ def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
         yield Line("Undo", f"{_way_back(advised)} if {wrong}", weight=6)
 
 
-def _made_at(page: Page, advised: Advice) -> str:
+def _forecast_time(page: Page, advised: Advice) -> str:
     """The time of the forecast where it is older than the measurements beside it."""
     at, measured_at = advised.at, page.times.measured_at
     return "" if at is None or at >= measured_at else moment(at, measured_at.date())
@@ -279,7 +279,7 @@ def _instead_lines(page: Page, advised: Advice) -> Iterator[Line]:
     is_simulated, load = advised.basis == "simulation", load_text(advised)
     facts = [brings.removeprefix("forecast "), f"load {load}" if load else ""]
     if text := "; ".join(filter(None, facts)):
-        made_at = _made_at(page, advised)
+        made_at = _forecast_time(page, advised)
         text += f" (computed {made_at})" if made_at else ""
         yield Line("Forecast" if is_simulated else "Load", text, weight=7)
     if others := [clean(text) for text in advised.instead[1:]]:

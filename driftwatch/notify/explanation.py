@@ -68,7 +68,7 @@ class Explanation(Document):
 
 def explanation(finding: Finding, start: datetime, end: datetime) -> Explanation:
     """All that the evidence of a server's window says."""
-    compared = attribution(finding.evidence, _before(finding), finding.reasons)
+    compared = attribution(finding.evidence, _baseline_values(finding), finding.reasons)
     diagnosis = finding.diagnosis
     both = {stem: shares(finding.histograms, f"{stem}_tokens") for stem in _LENGTHS}
     return Explanation(
@@ -101,11 +101,11 @@ def is_healthy(finding: Finding) -> bool:
     return (
         not any(now.get(name) for name in (*harmed, "gpus_lost"))
         and (is_calm or (diagnosis is not None and diagnosis.leaf in _CALM_LEAVES))
-        and not is_silent(now)
+        and not is_stuck(now)
     )
 
 
-def is_silent(now: Mapping[str, Any]) -> bool:
+def is_stuck(now: Mapping[str, Any]) -> bool:
     """Whether no token came for two minutes although requests are there."""
     return (now.get("seconds_since_last_token") or 0.0) >= STUCK_SECONDS
 
@@ -212,7 +212,7 @@ def _problems(now: Mapping[str, Any]) -> tuple[str, ...]:
     slow, slow_of_pool = now.get("slower_at_equal_load"), now.get("slower_than_pool")
     problems = {
         "{gpus_of_server} lost": now.get("gpus_lost"),
-        "no token for {seconds_since_last_token}": is_silent(now),
+        "no token for {seconds_since_last_token}": is_stuck(now),
         "{slower}, {missed}": slow,
         "{slower}": slow,
         "{slower_than_peers}, {missed}": slow_of_pool,
@@ -267,7 +267,7 @@ def _wrapped(texts: Iterable[str], width: int, indent: str) -> list[str]:
 
 def _tables(finding: Finding, width: int) -> list[str]:
     """The walk, the lengths, where the throughput went, the limits."""
-    diagnosis, now, before = finding.diagnosis, finding.evidence, _before(finding)
+    diagnosis, now, before = finding.diagnosis, finding.evidence, _baseline_values(finding)
     out: list[str] = []
     if diagnosis is not None:
         out += [render_path(diagnosis, evidence=now, width=width), ""]
@@ -291,7 +291,7 @@ def fact_texts(finding: Finding) -> tuple[tuple[str, str], ...]:
         ("changed", finding.recent_change or ""),
         ("moved", _moved_text(finding)),
         ("speed", speed_line(now)),
-        ("gpus", gpus_text(now, _before(finding)) or no_gpus),
+        ("gpus", gpus_text(now, _baseline_values(finding)) or no_gpus),
     )
 
 
@@ -360,5 +360,5 @@ def _moved_text(finding: Finding) -> str:
     return moved or f"not compared: {reason_of('prompt_tokens_mean_ratio', finding.reasons)}"
 
 
-def _before(finding: Finding) -> Mapping[str, Any]:
+def _baseline_values(finding: Finding) -> Mapping[str, Any]:
     return finding.reference["values"] if finding.reference else {}

@@ -26,7 +26,7 @@ def baseline_of(finding: Finding) -> Baseline | None:
         kind=str(reference.get("kind", "baseline")),
         since=reference.get("from"),
         until=reference.get("to"),
-        values=plain(reference.get("values", {})),
+        values=json_value(reference.get("values", {})),
     )
 
 
@@ -37,9 +37,9 @@ def amounts(finding: Finding) -> dict[str, Amount]:
 
 def _amount(column: str, finding: Finding) -> Amount:
     raw, unit = finding.evidence.get(column), BY_NAME[column].unit
-    value, reason, more = plain(raw), finding.reasons.get(column), dict[str, Any]()
+    value, reason, more = json_value(raw), finding.reasons.get(column), dict[str, Any]()
     # buckets bound a share whose target lies inside one of them
-    most = plain(finding.evidence.get(column.replace("_10m_ratio", "_10m_upper_ratio")))
+    most = json_value(finding.evidence.get(column.replace("_10m_ratio", "_10m_upper_ratio")))
     if column.endswith("in_target_10m_ratio") and None not in (value, most) and most > value:
         more["upper"] = most
         reason = reason or _INSIDE_BUCKET
@@ -65,7 +65,7 @@ def slo_in(evidence: Mapping[str, Any]) -> Slo | None:
 
 def _which_gpus(evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Which GPUs are lost, and of how many of the server, where that is known."""
-    names, of = evidence.get("gpus_lost_names"), plain(evidence.get("gpus_of_server"))
+    names, of = evidence.get("gpus_lost_names"), json_value(evidence.get("gpus_of_server"))
     # shares of a GPU are no count, and a number below what is lost is none either
     counted = of is not None and of == int(of) and of >= evidence["gpus_lost"]
     return ({"names": names} if names else {}) | ({"of": of} if counted else {})
@@ -77,8 +77,8 @@ def with_reasons(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> Diagnosis:
 
 
 def _with_reason(step: Step, reasons: Mapping[str, str]) -> Step:
-    evidence = {name: plain(amount) for name, amount in step.evidence.items()}
-    step = replace(step, evidence=evidence, before=plain(step.before))
+    evidence = {name: json_value(amount) for name, amount in step.evidence.items()}
+    step = replace(step, evidence=evidence, before=json_value(step.before))
     if step.reason or step.answer not in ("unknown", "not asked"):
         return step
     unknown = [name for name, amount in evidence.items() if amount is None]
@@ -87,14 +87,14 @@ def _with_reason(step: Step, reasons: Mapping[str, str]) -> Step:
     return replace(step, reason=why)
 
 
-def plain(raw: Any) -> Any:
+def json_value(raw: Any) -> Any:
     """A value as JSON holds it: times as UTC text, no NaN, whole floats of counts stay floats."""
     if isinstance(raw, datetime):
         return utc_text(raw)
     if isinstance(raw, float):
         return float(raw) if math.isfinite(raw) else None  # NumPy's are floats, not JSON's
     if isinstance(raw, Mapping):
-        return {str(key): plain(raw[key]) for key in raw}
+        return {str(key): json_value(raw[key]) for key in raw}
     if isinstance(raw, list | tuple):
-        return [plain(item) for item in raw]
+        return [json_value(item) for item in raw]
     return raw if raw is None or isinstance(raw, bool | int | str) else str(raw)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from rich.cells import cell_len, chop_cells
 
 columns = cell_len  # of a terminal that a text takes: an emoji two, a combining mark none
-_SPELT: Mapping[str, str] = {
+_SPELLING: Mapping[str, str] = {
     "×": "x",
     "→": "->",
     "–": "-",
@@ -34,7 +34,7 @@ _COLOURS: Mapping[str, str] = {
 }
 # a number stays beside its unit, with what is written against it: "16 min;", and n beside its own
 _WORD = re.compile(r"\s*(?:n (?=\d))?\S+(?:(?<=\d) (?:%|s\b|ms\b|min\b|UTC\b)\S*)?")
-_TO_TYPE = "next: "
+_COMMAND_LABEL = "next: "
 _COLOURED = re.compile(r"\b(" + "|".join(_COLOURS) + r")\b")
 
 
@@ -50,7 +50,7 @@ def spelled(error: UnicodeError) -> tuple[str, int]:
     sign, end = error.object[error.start], error.start + 1
     if sign in _STATES:
         return "", end + (error.object[end : end + 1] == " ")
-    return _SPELT.get(sign) or sign.encode("ascii", "backslashreplace").decode("ascii"), end
+    return _SPELLING.get(sign) or sign.encode("ascii", "backslashreplace").decode("ascii"), end
 
 
 def paint(text: str, colour: bool) -> str:
@@ -79,7 +79,7 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
         if line.strip():
             out.append(line)
         line = (indent if out else "") + word.lstrip()
-        while columns(line) > width and not text.startswith(_TO_TYPE):
+        while columns(line) > width and not text.startswith(_COMMAND_LABEL):
             # at least one character goes out, or a wide one would never fit
             head = chop_cells(line, width)[0]
             head = head if len(head) > len(indent) else line[: len(indent) + 1]

@@ -14,7 +14,7 @@ from driftwatch.model import Advice, Diagnosis, Severity, Slo
 from driftwatch.verify.verification import Verification
 
 # an answer that needs more minutes is computed again in each minute of this grid
-EVERY = timedelta(minutes=10)
+REFRESH_EVERY = timedelta(minutes=10)
 # of a pool's incident so many servers are named, the others are counted
 NAMED_SERVERS = 5
 
@@ -196,14 +196,14 @@ class Page(Document):
         return self.servers.concerned > 1
 
 
-def next_time(at: datetime) -> datetime:
+def next_refresh(at: datetime) -> datetime:
     """The minute of the grid after a time.
 
-    >>> [next_time(datetime(2026, 3, 1, 12, minute)).minute for minute in (3, 20)]
+    >>> [next_refresh(datetime(2026, 3, 1, 12, minute)).minute for minute in (3, 20)]
     [10, 30]
     """
     midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
-    return midnight + ((at - midnight) // EVERY + 1) * EVERY
+    return midnight + ((at - midnight) // REFRESH_EVERY + 1) * REFRESH_EVERY
 
 
 def web_address(external_url: str | None, path: str) -> str | None:

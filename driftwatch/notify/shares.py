@@ -69,7 +69,7 @@ def shares_table(both: LengthShares, stem: str) -> list[str]:
 
 
 def _table(both: LengthShares, stem: str, most: int) -> list[str]:
-    edges, before, now = _few(both, most)
+    edges, before, now = _merged(both, most)
     head = f"{stem} tokens".ljust(_LABEL) + "".join(
         _edge(edge, edges).rjust(_CELL + 1) for edge in edges
     )
@@ -81,7 +81,7 @@ def _table(both: LengthShares, stem: str, most: int) -> list[str]:
     return lines
 
 
-def _few(both: LengthShares, most: int) -> tuple[list[float | None], list[float], list[float]]:
+def _merged(both: LengthShares, most: int) -> tuple[list[float | None], list[float], list[float]]:
     """Cells that fit a line: those with the least in them are added to their neighbours."""
     edges, before, now = list(both.edges_tokens), list(both.baseline_share), list(both.share)
     while len(edges) > 2:

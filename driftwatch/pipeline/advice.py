@@ -64,7 +64,7 @@ def _not_simulated(target: Target, why: str) -> Advice:
     return Advice(action="insufficient", reason=Reason("not_asked", text))
 
 
-def advised(
+def advise(
     evaluation: Evaluation,
     firing: Sequence[Transition],
     findings: Findings,
@@ -206,7 +206,7 @@ def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
     return replace(
         finding,
         advice=answer.answer.advice,
-        asked_again=_may_change(answer),
+        asked_again=_may_be_asked_again(answer),
         simulated_for=_simulated_for(answer.answer),
     )
 
@@ -227,7 +227,7 @@ def _simulated_for(advice: Answer) -> str | None:
     return f"{text}; simulated from {count(advice.requests)} requests{window}{of}"
 
 
-def _may_change(answer: TargetAdvice) -> bool:
+def _may_be_asked_again(answer: TargetAdvice) -> bool:
     """Whether a later window may give an answer, or another one."""
     advice = answer.answer
     if advice.advice.action == "none":
@@ -239,7 +239,7 @@ def _may_change(answer: TargetAdvice) -> bool:
     return answer.failed is not None or (bool(failed) and failed <= _TRANSIENT_GATES)
 
 
-def explained(
+def advise_finding(
     finding: Finding, row: Mapping[str, Any], plan: Plan, moment: Moment | None = None
 ) -> Finding:
     """A finding of ``explain`` with its recommendation; simulated where there is a moment.

@@ -9,14 +9,14 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import silencing
+from driftwatch.incidents.silence import silence_matchers
 from driftwatch.model import (
     Finding,
     Slo,
     TargetKey,
 )
 from driftwatch.notify.advice import NOTHING_TO_DO
-from driftwatch.notify.facts import amounts, baseline_of, plain, slo_in, with_reasons
+from driftwatch.notify.facts import amounts, baseline_of, json_value, slo_in, with_reasons
 from driftwatch.notify.headline import given_pool, rendered
 from driftwatch.notify.page import (
     NAMED_SERVERS,
@@ -26,7 +26,7 @@ from driftwatch.notify.page import (
     Servers,
     Times,
     http_url,
-    next_time,
+    next_refresh,
     web_address,
 )
 from driftwatch.notify.phrases import fill
@@ -117,10 +117,10 @@ def _with_content(
             "advice": finding.advice,
             "recent_change": finding.recent_change,
             "baseline": baseline_of(finding),
-            "peers": plain(finding.peers),
+            "peers": json_value(finding.peers),
             "lengths": form.lengths,
             "family": form.family,
-            "asked_again_at": next_time(at) if finding.asked_again else None,
+            "asked_again_at": next_refresh(at) if finding.asked_again else None,
         }
     )
 
@@ -175,7 +175,7 @@ def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> Slo | None:
 
 def _links(incident: Incident, page: Page, external_url: str | None) -> Links:
     """Addresses where they exist, and the commands that do the rest, quoted for a shell."""
-    matchers = [m.text for m in silencing(incident) if m.text != "engine=0"]
+    matchers = [m.text for m in silence_matchers(incident) if m.text != "engine=0"]
     about = given_pool(page) if page.is_of_many or not page.servers.first else None
     explain = ["driftwatch", "explain", about or next(iter(page.servers.first), "")]
     return Links(

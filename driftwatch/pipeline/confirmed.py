@@ -16,7 +16,7 @@ from driftwatch.knobs import least_budget
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.numbers import knob
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.verifications import LONGEST, looked_at, opened_by
+from driftwatch.pipeline.verifications import LONGEST, look_at, open_verification
 from driftwatch.store.confirmed import ConfirmedSettings
 from driftwatch.store.store import Store
 from driftwatch.verify.verification import Change, Verification
@@ -31,7 +31,7 @@ _MOST = {
 _READ = ("restarted", *_MOST, *_MOST.values())
 
 
-def confirmed(
+def confirm_settings(
     store: Store, target: Target, values: Mapping[str, float], at: datetime, by: str, now: datetime
 ) -> ConfirmedSettings:
     """The note that a server runs with these settings since its restart nearest to a time.
@@ -91,14 +91,14 @@ def verification_of(
     if not what:
         return None
     change, key = Change("knobs", note.since, what), TargetKey(note.instance, note.engine)
-    one = opened_by(None, target, change, note.since, store.advices)
+    one = open_verification(None, target, change, note.since, store.advices)
     until = min(last, note.since + LONGEST)
     rows = store.past(note.since, until, [key], ("restarted",))
     again = rows.filter(pl.col("restarted").fill_null(value=False))["end"]
     if len(again):
         until = again[0]
     failed: list[str] = []
-    one = looked_at(one, slo, until, PastMinutes(store).minutes, failed)
+    one = look_at(one, slo, until, PastMinutes(store).minutes, failed)
     update: dict[str, Any] = {"confirmed_by": note.by}
     if rows["seconds"].max() != 60:
         update["reason"] = "its minutes are no longer stored (2 days): the report compares by hours"

@@ -46,7 +46,7 @@ class Detection:
         return Detection(work, self.references.without(gone))
 
 
-def detected(
+def detect(
     detection: Detection,
     minutes: pl.DataFrame,
     span: tuple[datetime, datetime],
@@ -151,6 +151,6 @@ def detection_from(
     return Detection(_stored_work(store, (until - KEPT, until), keys), references)
 
 
-def trimmed(detection: Detection, until: datetime) -> Detection:
+def trim(detection: Detection, until: datetime) -> Detection:
     """Without minutes that are too old."""
     return Detection(detection.work.filter(pl.col("end") > until - KEPT), detection.references)

@@ -64,8 +64,8 @@ def server_of(
     cache = _labels(labels_json)
     ran = fingerprint(target, plan, _last(minutes, "gpu_model"), labels_json)
     count = _number(row.get("gpu_count")) or _number(_last(minutes, "gpu_count"))
-    stated = merge(_of_answer(plan, target), plan.serving_of(target), _of_page(labels_json))
-    serving = _as_then(stated, minutes, row)
+    length, labels = _reported_length(plan, target), _from_labels(labels_json)
+    serving = _settings_of_minutes(merge(length, plan.serving_of(target), labels), minutes, row)
     blocks, block = _blocks(serving, cache)
     names = (
         ran.identity.get("model"),
@@ -78,7 +78,7 @@ def server_of(
     return Server(
         serving=serving,
         model=model or pool.model or _known_model(*names),
-        gpu=gpu or pool.gpu or _no_file(ran.identity.get("gpu")),
+        gpu=gpu or pool.gpu or _unless_file(ran.identity.get("gpu")),
         gpus=count or pool.gpus_per_replica,
         tensor_parallel=_tensor_parallel(ran, count or pool.gpus_per_replica),
         weight_bytes=_weight_bytes(ran),
@@ -95,7 +95,7 @@ def server_of(
 
 def _known_model(*names: str | None) -> str | None:
     """The first reported name that the shipped tables know, else the first one; never a file."""
-    reported = list(dict.fromkeys(name for name in names if _no_file(name)))
+    reported = list(dict.fromkeys(name for name in names if _unless_file(name)))
     if len(reported) < 2:
         return reported[0] if reported else None
     tables = shipped_hardware()
@@ -103,7 +103,7 @@ def _known_model(*names: str | None) -> str | None:
     return next(in_tables, reported[0])
 
 
-def _no_file(name: str | None) -> str | None:
+def _unless_file(name: str | None) -> str | None:
     return None if name is None or is_file(name) else name
 
 
@@ -126,14 +126,14 @@ def _labels(text: str | None) -> dict[str, str]:
     return {k: v for k, v in labels.items() if isinstance(v, str) and v not in ("", "None")}
 
 
-def _of_answer(plan: Plan, target: Target) -> Serving:
+def _reported_length(plan: Plan, target: Target) -> Serving:
     """The longest request, as the server itself reports it."""
     reported = plan.reported.get(target.key.instance, Fingerprint()).knobs.get("max_model_len")
     length = _number(reported)
     return Serving(max_model_len=None if length is None else Setting(length, "server", _MODELS))
 
 
-def _of_page(labels_json: str | None) -> Serving:
+def _from_labels(labels_json: str | None) -> Serving:
     try:
         return Serving() if not labels_json else from_cache_config(labels_json)
     except UsageError:  # no labels
@@ -143,7 +143,7 @@ def _of_page(labels_json: str | None) -> Serving:
 STEP_TOKENS = "step_tokens_max_of_process"
 
 
-def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
+def _settings_of_minutes(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
     """Settings of the plan, without those whose value differs from the minutes'."""
     cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
     budget = _number(row.get("max_num_batched_tokens"))
@@ -175,10 +175,10 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
     most = _number(row.get(STEP_TOKENS) or _last(usable, STEP_TOKENS))
     # whoever asks knows better what ran than the configuration of then
     then = replace(then, **{name: getattr(now, name) for name in given})
-    return replace(then, max_num_batched_tokens=_of_steps(then.max_num_batched_tokens, most))
+    return replace(then, max_num_batched_tokens=_budget_of_steps(then.max_num_batched_tokens, most))
 
 
-def _of_steps(budget: Setting | None, most: float | None) -> Setting | None:
+def _budget_of_steps(budget: Setting | None, most: float | None) -> Setting | None:
     """A token budget, or the one assumed in its place where the steps contradict it.
 
     ``most``: tokens a step of a minute since the engine's start.

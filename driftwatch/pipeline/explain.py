@@ -17,7 +17,7 @@ from driftwatch.diagnose.tree import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.numbers import clean, moment
-from driftwatch.pipeline.advice import explained
+from driftwatch.pipeline.advice import advise_finding
 from driftwatch.pipeline.evaluation import in_window, stored_evidence
 from driftwatch.pipeline.findings import finding_of
 from driftwatch.pipeline.plan import Plan
@@ -82,7 +82,7 @@ def explain(
     rows = store.past(window.start - around, window.end + around, [target.key])
     rows = in_window(rows, window.start, window.end)
     if rows.is_empty() or not (rows["scrapes"] > 0).any():
-        why, reach = _nothing(store, target.key, window, source, today)
+        why, reach = _no_minutes_error(store, target.key, window, source, today)
         raise NoVerdict(why, help_text=reach)
     first = rows["end"][0] - timedelta(seconds=rows["seconds"][0])
     last = rows["end"][-1]
@@ -92,7 +92,7 @@ def explain(
     row = stored_evidence(rows, whole, {target.key: target}, plan, known)
     plan = with_shipped_trees(plan)
     diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
-    finding = explained(finding_of("explain", target, values, diagnosis), values, plan)
+    finding = advise_finding(finding_of("explain", target, values, diagnosis), values, plan)
     explained_window = Window(row["start"][0], last)
     minutes = store.past(last - _CHANGED_WITHIN, last, [target.key], COLUMNS)
     change = recent_change(minutes, 1, None, finding.evidence.get("release_change"), today)
@@ -100,12 +100,12 @@ def explain(
     return _with_enough_observed(finding, explained_window), explained_window
 
 
-def _nothing(
+def _no_minutes_error(
     store: Store, key: TargetKey, window: Window, source: str | None, today: date | None
 ) -> tuple[str, str]:
     """The error for a window without a scrape: names the windows that have some."""
     span = f"from {moment(window.start, today)} to {moment(window.end, today)}"
-    silence = silence_of(store, key, window.end, source, today)
+    silence = why_not_scraped(store, key, window.end, source, today)
     why = silence or f"no minute with a usable scrape {span}"
     stored = store.minutes_span(key)
     if stored is None:
@@ -184,7 +184,7 @@ _LATE = timedelta(minutes=2)
 _LOOKS_BACK = timedelta(hours=25)
 
 
-def silence_of(
+def why_not_scraped(
     store: Store, key: TargetKey, at: datetime, source: str | None = None, today: date | None = None
 ) -> str | None:
     """``last scraped 15:20 UTC; not scraped by prometheus 0 since``; None if it is not silent.

@@ -65,7 +65,7 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
     if many := [t for t in transitions if len(t.incident.concerned) > 1]:
         keys = {key for t in many for key in t.incident.concerned}
         since, until = min(t.at for t in many) - _SPAN, max(t.at for t in many)
-        evaluation.past.read_ahead(keys, since, until, (*MINUTE_KEY, *_ADDED))
+        evaluation.past.read_ahead(keys, since, until, (*MINUTE_KEY, *_SUMMED))
     for i, t in enumerate(transitions):
         rule, key = rules[t.incident.rule], worst[i]
         if key is None:
@@ -77,19 +77,19 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
             finding = finding_of(rule.id, evaluation.state.targets[key], row, diagnosis)
             finding = replace(finding, peers=peer_speeds(key, t.at, evaluation.rows))
         else:
-            finding, row = _of_missing(evaluation, t, key)
+            finding, row = _without_data(evaluation, t, key)
         if fired_on := rule.when.columns & rule.page.columns_in_line_1:
-            finding = _as_fired(evaluation, finding, key, t.at, fired_on)
+            finding = _with_condition_of_minute(evaluation, finding, key, t.at, fired_on)
         others = tuple(other for other in t.incident.concerned if other != key)
         if others and i in row_of:
-            finding = _of_many(evaluation, t, finding)
+            finding = _of_all_servers(evaluation, t, finding)
         of = pool_size(evaluation.state.targets, t.incident.pool)
         counted = max(of, len(others) + 1)
         findings.append((replace(finding, concerned=(key, *others), of_targets=counted), row))
     return findings
 
 
-def _as_fired(
+def _with_condition_of_minute(
     evaluation: Evaluation, finding: Finding, key: TargetKey, at: datetime, names: frozenset[str]
 ) -> Finding:
     """A finding with these columns as they were in the minute that ends at ``at``."""
@@ -103,18 +103,18 @@ def _as_fired(
 
 
 # of the servers whose scrapes the same limit held back: the mean
-_OF_LIMIT = (
+_LIMIT_COLUMNS = (
     *("limit_binding_share_10m_ratio", "binding_running_requests"),
     *("binding_waiting_requests", "binding_kv_cache_usage_ratio"),
 )
 _GIVEN_UP = "given_up_10m_low_ratio"
-_ADDED = (
+_SUMMED = (
     *(f"{name}_{part}" for name in LENGTHS for part in ("sum", "count")),
     *("finished_requests_total", "duration_seconds"),
 )
 
 
-def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -> Finding:
+def _of_all_servers(evaluation: Evaluation, transition: Transition, finding: Finding) -> Finding:
     """A finding with the numbers of all servers that the incident concerns.
 
     Lengths, their baseline and the requests are those of all; a rate and a limit are the mean of a
@@ -122,10 +122,10 @@ def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -
     """
     keys, at, evidence = transition.incident.concerned, transition.at, dict(finding.evidence)
     named = pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.String), orient="row")
-    minutes = evaluation.past.rows(keys, at - _SPAN, at, (*MINUTE_KEY, *_ADDED))
+    minutes = evaluation.past.rows(keys, at - _SPAN, at, (*MINUTE_KEY, *_SUMMED))
     references = evaluation.signals.reference
     # in order: a sum of floats depends on it
-    sums = minutes.group_by(_KEY, maintain_order=True).agg(pl.col(*_ADDED).sum())
+    sums = minutes.group_by(_KEY, maintain_order=True).agg(pl.col(*_SUMMED).sum())
     sums = sums.join(references, on=_KEY, how="left", maintain_order="left")
     for name in LENGTHS:
         n, mean = pl.col(f"{name}_count"), f"{name}_mean"
@@ -142,7 +142,7 @@ def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -
     rows = evaluation.rows.filter(pl.col("end") == at).join(named, on=_KEY, how="semi")
     limit = pl.lit(evidence.get("binding_limit"), pl.String)
     alike = rows.filter(pl.col("binding_limit").eq_missing(limit))
-    for name in _OF_LIMIT:
+    for name in _LIMIT_COLUMNS:
         if evidence.get(name) is not None and alike[name].is_not_null().any():
             evidence[name] = alike[name].mean()
     if evidence.get("scrapes_10m") is not None and len(alike):
@@ -287,19 +287,19 @@ _WORST: Mapping[str, pl.Expr] = {
     },
     "latency_creeps": -pl.col("speed_slope_14d_ratio"),
 }
-_ALIKE = pl.repeat(0.0, pl.len())  # of another rule no target is worse than the others
+_NO_ORDER = pl.repeat(0.0, pl.len())  # of another rule no target is worse than the others
 
 
 def worst_of(transition: Transition, rows: pl.DataFrame, rule: Rule) -> TargetKey | None:
     """The server of an incident whose numbers its page shows; None where none has a row."""
-    height = next((by for name, by in _WORST.items() if name in rule.columns), _ALIKE)
+    height = next((by for name, by in _WORST.items() if name in rule.columns), _NO_ORDER)
     keys = pl.DataFrame(transition.incident.concerned, schema=_KEY, orient="row")
     here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
     ordered = here.sort(height, *_KEY, descending=[True, False, False], nulls_last=True)
     return None if ordered.is_empty() else TargetKey(*ordered.select(_KEY).row(0))
 
 
-def _of_missing(evaluation: Evaluation, transition: Transition, key: TargetKey) -> Found:
+def _without_data(evaluation: Evaluation, transition: Transition, key: TargetKey) -> Found:
     """The finding of servers without data, from the minute of the one that is gone for longest."""
     keys = pl.DataFrame(transition.incident.concerned, schema=_KEY, orient="row")
     concerned = evaluation.rows.filter(pl.col("end") == transition.at).join(
@@ -308,11 +308,11 @@ def _of_missing(evaluation: Evaluation, transition: Transition, key: TargetKey) 
     own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
     row = concerned.filter(own).row(0, named=True)
     finding = finding_of(transition.incident.rule, evaluation.state.targets[key], row, None)
-    gone = _nothing_scraped(concerned, evaluation.signals.minutes)
+    gone = _why_nothing_scraped(concerned, evaluation.signals.minutes)
     return replace(finding, since=None, histograms={}, reasons={**finding.reasons, **gone}), row
 
 
-def _nothing_scraped(concerned: pl.DataFrame, minutes: pl.DataFrame) -> dict[str, str]:
+def _why_nothing_scraped(concerned: pl.DataFrame, minutes: pl.DataFrame) -> dict[str, str]:
     """Why no scrape succeeded since the targets' first input was gone; empty if one did."""
     absent_for = pl.duration(microseconds=pl.col("coverage_missing_seconds") * 1e6)
     failed = (

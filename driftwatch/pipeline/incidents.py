@@ -21,7 +21,7 @@ from driftwatch.incidents.life_cycle import (
     without_servers,
 )
 from driftwatch.model import Severity, Target, TargetKey
-from driftwatch.notify.page import EVERY, next_time
+from driftwatch.notify.page import REFRESH_EVERY, next_refresh
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
@@ -37,24 +37,24 @@ INHIBITS_UNKNOWN = timedelta(hours=1)
 _RANK: Mapping[Severity, int] = {"page": 0, "ticket": 1, "notice": 2}
 
 
-class Advanced(NamedTuple):
+class Progress(NamedTuple):
     """Incidents after some minutes."""
 
     incidents: dict[str, Incident]  # key → open incident
     happened: tuple[Transition, ...]  # what fired and what resolved, in order
-    # incidents that fired earlier, at each minute of :data:`driftwatch.notify.page.EVERY`:
+    # incidents that fired earlier, at each minute of :data:`driftwatch.notify.page.REFRESH_EVERY`:
     # their pages are made again
-    looks: tuple[Transition, ...]
+    refreshes: tuple[Transition, ...]
 
 
-def advanced(
+def advance(
     rules: Sequence[Rule],
     incidents: Mapping[str, Incident],
     targets: Mapping[TargetKey, Target],
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
     ended: Sequence[Incident] = (),
-) -> Advanced:
+) -> Progress:
     """Advance every incident minute by minute.
 
     Args:
@@ -62,7 +62,7 @@ def advanced(
         verdicts: one Boolean column per rule id, beside ``rows``.
         ended: incidents that resolved shortly before (:func:`just_ended`).
     """
-    minutes: _Minutes = {}
+    minutes: _VerdictsByMinute = {}
     judged = rows.select(*_KEY, "pool", "end", *_SINCE)
     for rule in rules:
         open_servers = [
@@ -73,7 +73,7 @@ def advanced(
             of_rule = judged.with_columns(true=verdicts[rule.id], held=held)
             _add_verdicts(minutes, rule, relevant(of_rule, rule, open_servers))
     if not minutes and not incidents:
-        return Advanced({}, (), ())
+        return Progress({}, (), ())
     advancing = _OpenIncidents(rules, targets, incidents, ended)
     return advancing.play(judged["end"].unique().sort(), minutes)
 
@@ -85,7 +85,7 @@ def just_ended(ended: Iterable[Incident], at: datetime) -> tuple[Incident, ...]:
 
 
 # minute → (rule id, pool) → verdicts of its servers
-_Minutes = dict[datetime, dict[tuple[str, str], dict[TargetKey, Verdict]]]
+_VerdictsByMinute = dict[datetime, dict[tuple[str, str], dict[TargetKey, Verdict]]]
 
 
 class _OpenIncidents:
@@ -108,18 +108,18 @@ class _OpenIncidents:
         for one in incidents.values():
             self._open.setdefault(one.pool, {})[one.rule] = one
 
-    def play(self, ends: Iterable[datetime], minutes: _Minutes) -> Advanced:
+    def play(self, ends: Iterable[datetime], minutes: _VerdictsByMinute) -> Progress:
         """Advance through the minutes, in order."""
-        happened, looks = list[Transition](), list[Transition]()
+        happened, refreshes = list[Transition](), list[Transition]()
         for end in ends:
             now = self._advance(end, minutes.get(end, {}))
             happened += sorted(now, key=lambda t: t.incident.key)
-            if next_time(end - EVERY) == end:
+            if next_refresh(end - REFRESH_EVERY) == end:
                 new = {t.incident.id for t in now}
                 firing = [i for i in self._all() if i.is_firing and i.id not in new]
-                looks += [Transition(one, "updated", end) for one in firing]
+                refreshes += [Transition(one, "updated", end) for one in firing]
         after = {one.key: one for one in self._all()}
-        return Advanced({key: after[key] for key in sorted(after)}, tuple(happened), tuple(looks))
+        return Progress(dict(sorted(after.items())), tuple(happened), tuple(refreshes))
 
     def _all(self) -> list[Incident]:
         every = [one for of_pool in self._open.values() for one in of_pool.values()]
@@ -236,7 +236,7 @@ def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     return tuple(ordered.values())
 
 
-def closed_for(
+def close_departed(
     rules: Sequence[Rule],
     incidents: Mapping[str, Incident],
     remaining: Mapping[TargetKey, Target],
@@ -313,7 +313,7 @@ def relevant(observed: pl.DataFrame, rule: Rule, open_servers: Sequence[TargetKe
     return rows.filter(begun & (calm - last <= max(1, math.ceil(longest / MINUTE_SECONDS))))
 
 
-def _add_verdicts(minutes: _Minutes, rule: Rule, rows: pl.DataFrame) -> None:
+def _add_verdicts(minutes: _VerdictsByMinute, rule: Rule, rows: pl.DataFrame) -> None:
     for row in rows.iter_rows(named=True):
         key = TargetKey(row["instance"], row["engine"])
         of_pool = minutes.setdefault(row["end"], {}).setdefault((rule.id, row["pool"]), {})

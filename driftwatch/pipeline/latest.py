@@ -37,7 +37,7 @@ _COLUMNS = (
     *("speed_unknown_reason", "ttft_seconds_count", *_SHARES),
 )
 _LONGEST = 200
-SILENT = "nothing scraped in the last minute"
+NOT_SCRAPED = "nothing scraped in the last minute"
 NOTHING_TO_JUDGE_BY = "no latency targets and no baseline to judge by"
 
 
@@ -63,7 +63,7 @@ def latest_of(
     pools = {pool_of[key]: plan.pool_of(one) for key, one in targets.items()}
     servers: dict[str, list[tuple[ServerNow, float]]] = {pool: [] for pool in sorted(pools)}
     for key, pool in pool_of.items():
-        row = of.get(key, _SILENT_ROW)
+        row = of.get(key, _NOT_SCRAPED_ROW)
         servers[pool].append(
             (_server(targets[key], pool, row, at), row["ttft_seconds_count"] or 0.0)
         )
@@ -81,7 +81,7 @@ def latest_of(
 _FLAGS = ("slo_missed", "slower_at_equal_load")
 _TYPES: dict[str, Any] = {"end": TIME, "scrapes": pl.Float64, **dict.fromkeys(_FLAGS, pl.Boolean)}
 _NONE = pl.DataFrame(schema={**dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null), **_TYPES})
-_SILENT_ROW: Mapping[str, Any] = {**dict.fromkeys((*_COLUMNS, "since")), "state": "no data"}
+_NOT_SCRAPED_ROW: Mapping[str, Any] = {**dict.fromkeys((*_COLUMNS, "since")), "state": "no data"}
 # of a server in one minute, the worst that holds
 _STATE = (
     pl.when(pl.col("scrapes").fill_null(0.0) <= 0)
@@ -134,7 +134,7 @@ def _why(row: Mapping[str, Any]) -> str | None:
     """Why the state of a server in one minute is unknown."""
     if row["state"] == "no data":
         missing = row["coverage_missing_inputs"]
-        return f"gone: {missing}" if missing else SILENT
+        return f"gone: {missing}" if missing else NOT_SCRAPED
     if row["state"] != "not judged":
         return None
     for name in ("ttft", "tpot"):

@@ -139,7 +139,7 @@ def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any
     return values
 
 
-def since_slow(past: pl.DataFrame) -> pl.DataFrame:
+def after_last_slow(past: pl.DataFrame) -> pl.DataFrame:
     """The minutes after the last slow one, if the target is slow no longer.
 
     Step times of a slow engine do not describe the one that runs now.

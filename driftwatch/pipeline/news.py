@@ -13,7 +13,7 @@ import polars as pl
 
 from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.diagnose.states import NO_LIMIT
-from driftwatch.incidents.incident import Incident, Told
+from driftwatch.incidents.incident import Incident, LastMessage
 from driftwatch.model import Advice, Finding
 from driftwatch.notify.advice import replicas_besides, setting_change
 from driftwatch.notify.headline import ADVICE_NOW
@@ -23,7 +23,7 @@ from driftwatch.numbers import clean, is_as_before, knob, times
 
 # An advice is computed anew where a mean length or the rate moved so far since its window: in
 # steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
-_MOVED = math.log(1.15)
+_LOAD_MOVED = math.log(1.15)
 # Of all requests: a share of ten minutes wanders by a few points.
 _CLEARLY_MORE = 0.1
 _MANY_MISS = (0.5, 0.9)
@@ -31,7 +31,7 @@ _GIVEN_UP = "given_up_10m_low_ratio"
 _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
 
-def message_facts(incident: Incident, finding: Finding, at: datetime) -> Told:
+def message_facts(incident: Incident, finding: Finding, at: datetime) -> LastMessage:
     """What a message with this finding would say, with the worst that one said before it."""
     leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
     last, now = incident.told, finding.evidence
@@ -42,7 +42,7 @@ def message_facts(incident: Incident, finding: Finding, at: datetime) -> Told:
     is_engine = no_knob_because(now, leaf) is not None
     cause = f"{leaf} {'' if is_engine else limit}"
     missed, gave_up = _missed_ratio(finding), now.get(_GIVEN_UP)
-    return Told(
+    return LastMessage(
         at=at,
         servers=len(incident.concerned),
         cause=cause,
@@ -62,7 +62,7 @@ def load_of(finding: Finding) -> dict[str, float]:
     return {name: value for name in _LOAD if (value := finding.evidence.get(name))}
 
 
-def rests_on_another_load(page: Page, told: Told, finding: Finding) -> bool:
+def rests_on_another_load(page: Page, told: LastMessage, finding: Finding) -> bool:
     """Whether the load moved away from that of a simulated answer; not after a change was made."""
     advice = page.advice
     if advice is None or advice.basis != "simulation" or page.verification is not None:
@@ -71,7 +71,7 @@ def rests_on_another_load(page: Page, told: Told, finding: Finding) -> bool:
         n: math.log(now / told.load[n]) for n, now in load_of(finding).items() if n in told.load
     }
     # fewer finished requests and shorter answers may be those of clients that gave up
-    return max(grew.values(), default=0.0) >= _MOVED or grew.get(_LOAD[0], 0.0) <= -_MOVED
+    return max(grew.values(), default=0.0) >= _LOAD_MOVED or grew.get(_LOAD[0], 0.0) <= -_LOAD_MOVED
 
 
 def _missed_ratio(finding: Finding) -> float | None:
@@ -85,7 +85,7 @@ def _missed_ratio(finding: Finding) -> float | None:
     return 1.0 - min(met) if met else None
 
 
-def is_worse(told: Told, finding: Finding) -> bool:
+def is_worse(told: LastMessage, finding: Finding) -> bool:
     """Whether users feel it clearly worse than any message said: clients begin to give up, twice as
     many requests miss a target, half of all do, or nine in ten. Unknown shares are not compared.
     """
@@ -98,13 +98,13 @@ def is_worse(told: Told, finding: Finding) -> bool:
     return missed >= 2 * before or any(before < level <= missed for level in _MANY_MISS)
 
 
-def said_missed(told: Told | None, finding: Finding) -> bool:
+def said_missed(told: LastMessage | None, finding: Finding) -> bool:
     """Whether a message said that more requests miss a target than may."""
     before, share = None if told is None else told.missed_ratio, finding.evidence.get("slo_share")
     return before is not None and share is not None and before > 1 - share
 
 
-def advice_news(old: Page, answer: Finding, told: Told) -> str | None:
+def advice_news(old: Page, answer: Finding, told: LastMessage) -> str | None:
     """What to send after another answer: empty = the same advice; None = keep the one before."""
     advice = answer.advice
     if is_final(answer) and (words := what_changed(old.advice, advice)) is not None:
@@ -137,7 +137,7 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     """
     if is_no_answer(now) or says_less(before, now):
         return None
-    one, other = _advice(before), _advice(now)
+    one, other = _short_text(before), _short_text(now)
     if one == other:
         return None
     other += "" if now is None else replicas_besides(now)
@@ -197,7 +197,7 @@ def says_less(before: Advice | None, now: Advice | None) -> bool:
     return is_alike and before.basis == "simulation" != now.basis
 
 
-def _advice(advice: Advice | None) -> str:
+def _short_text(advice: Advice | None) -> str:
     """An answer in a few words."""
     if advice is None or advice.action == "insufficient":
         return "none yet"
@@ -212,7 +212,7 @@ def _advice(advice: Advice | None) -> str:
 
 
 # cause of a diagnosis → what moved, and its ratio to the baseline
-_MOVES = {
+_MOVED_BY_CAUSE = {
     "prompts": ("prompts", "prompt_tokens_mean_ratio"),
     "generations": ("generations", "generation_tokens_mean_ratio"),
     "demand": ("requests", "requests_per_second_ratio"),
@@ -233,7 +233,7 @@ def ended_because(page: Page | None, here: pl.DataFrame, change: str = "") -> st
     parts = [change] if change else []
     if first is None:
         return change
-    what, column = _MOVES.get(first.cause or "", ("", ""))
+    what, column = _MOVED_BY_CAUSE.get(first.cause or "", ("", ""))
     if what and (now := _mean(here, column)) is not None:
         is_back = is_as_before(now)
         parts.append(f"{what} are {'back near' if is_back else times(now)} the baseline's")

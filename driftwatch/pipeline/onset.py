@@ -97,7 +97,7 @@ COLUMNS = tuple(
 )
 
 
-def began(
+def condition_onset(
     columns: Collection[str],
     keys: Collection[TargetKey],
     at: datetime,
@@ -131,7 +131,7 @@ def _onsets(
         values: list[float] = known["value"].to_list()
         if of is None and values:
             normal = sorted(values)[len(values) // 4]
-        if normal is not None and (left := onset(values, normal)) is not None:
+        if normal is not None and (left := change_point(values, normal)) is not None:
             if not any("speed" in name for name in measure.meta.root_names()):
                 yield known["end"][left] - _MINUTE
                 continue
@@ -141,7 +141,7 @@ def _onsets(
             yield (changed[-1] if len(changed) else start) - _MINUTE
 
 
-def onset(values: Sequence[float], normal: float) -> int | None:
+def change_point(values: Sequence[float], normal: float) -> int | None:
     """The first of the values that left a level for good, as the last ones have.
 
     It is where the sum of what they lie beyond a bound was lowest (Page's cumulative sum,
@@ -150,7 +150,7 @@ def onset(values: Sequence[float], normal: float) -> int | None:
     Returns:
         Its place; None where too few are known or the last ones are at the level.
 
-    >>> onset([1.0] * 20 + [2.0] * 6, normal=1.0)
+    >>> change_point([1.0] * 20 + [2.0] * 6, normal=1.0)
     20
     """
     if len(values) < _FEWEST_MINUTES:

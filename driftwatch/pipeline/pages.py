@@ -1,9 +1,9 @@
 """Pages of incidents that fire or end, and their updates. Pure.
 
-Made minute by minute, so nothing depends on how minutes are split over ticks. In each minute of the
-grid (:data:`driftwatch.notify.page.EVERY`, on the clock) the page of what fires is made again, for
-the worst of the servers that it concerns then. Receivers get an update only where the number of
-servers has doubled, the cause has changed for two looks, or the advice has.
+Pages are built minute by minute, so they do not depend on how minutes are split over ticks. Every
+:data:`driftwatch.notify.page.REFRESH_EVERY`, on the clock, the page of each firing incident is
+refreshed: built again for the server that is the worst then. A refresh sends an update only where
+the number of servers has doubled, the cause has changed for two refreshes, or the advice changed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.follow_up import follow_up
-from driftwatch.incidents.incident import Incident, Told, Transition
+from driftwatch.incidents.incident import Incident, LastMessage, Transition
 from driftwatch.model import Finding, TargetKey
-from driftwatch.notify.page import EVERY, Page
+from driftwatch.notify.page import REFRESH_EVERY, Page
 from driftwatch.notify.phrases.limits import missed, worst_missed
-from driftwatch.pipeline.advice import advised
+from driftwatch.pipeline.advice import advise
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings, Found, findings_of, with_room
@@ -41,7 +41,7 @@ from driftwatch.pipeline.news import (
     said_missed,
 )
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
-from driftwatch.pipeline.onset import LOOK_BACK, began
+from driftwatch.pipeline.onset import LOOK_BACK, condition_onset
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.recent_change import COLUMNS, WITHIN, recent_change
 from driftwatch.store.history import TargetAdvice
@@ -53,30 +53,30 @@ def with_pages(
     evaluation: Evaluation,
     happened: Sequence[Transition],
     incidents: Mapping[str, Incident],
-    looks: Sequence[Transition] = (),
+    refreshes: Sequence[Transition] = (),
 ) -> tuple[tuple[Transition, ...], dict[str, Incident], tuple[TargetAdvice, ...]]:
     """Transitions with their pages, updates included; open incidents with theirs; the advice.
 
     Args:
         happened: what fired and what ended, in order.
-        looks: what fires in minutes of the grid, as of then; empty = no page is made again.
+        refreshes: what fires in minutes of the grid, as of then; empty = no page is made again.
     """
     fired = [t for t in happened if t.event == "firing"]
     ended = [t for t in happened if t.event == "resolved"]
-    looked = [t for t in looks if t.incident.severity != "notice" and t.incident.concerned]
-    every = sorted([*fired, *looked], key=lambda t: (t.at, t.event != "firing"))
+    refreshed = [t for t in refreshes if t.incident.severity != "notice" and t.incident.concerned]
+    every = sorted([*fired, *refreshed], key=lambda t: (t.at, t.event != "firing"))
     pages = _OpenPages(evaluation, {t.incident.id: t.at for t in ended})
     found = zip(every, findings_of(evaluation, every), strict=True)
     news: list[Transition] = []
     for at, here in groupby(found, lambda pair: pair[0].at):
         pairs = [(t, one) for t, one in here if one is not None]
         news += pages.opened([pair for pair in pairs if pair[0].event == "firing"], at)
-        news += pages.looked_at([pair for pair in pairs if pair[0].event != "firing"], at)
+        news += pages.refresh([pair for pair in pairs if pair[0].event != "firing"], at)
     for t in ended:
         last = replace(t, incident=pages.latest(t.incident))
         theirs = _rows_at(t, evaluation.rows)
         because = ended_because(last.incident.page, theirs, pages.change_before_its_end(t))
-        news.append(closing(evaluation.plan, last, _in_target(theirs), because))
+        news.append(with_resolve_page(evaluation.plan, last, _in_target(theirs), because))
     after = {key: pages.latest(one) for key, one in incidents.items()}
     # what happened comes before updates of the same minute
     ordered = sorted(news, key=lambda t: (t.at, t.event == "updated"))
@@ -98,7 +98,7 @@ class _OpenPages:
             for one in evaluation.state.incidents.values()
             if one.is_firing and one.page is not None
         }
-        self._used = Counter[datetime]()  # questions simulated in a minute
+        self._simulated = Counter[datetime]()  # questions simulated in a minute
         self.advices: list[TargetAdvice] = []
 
     def latest(self, incident: Incident) -> Incident:
@@ -124,7 +124,7 @@ class _OpenPages:
         findings = self._advised(found, at)
         for t, (bare, _) in found:
             finding = findings.get(t.incident.id, bare)
-            incident = self._from_its_onset(t.incident, finding, at)
+            incident = self._with_onset(t.incident, finding, at)
             finding = self._with_recent_change(incident, finding, incident.started_at, at)
             incident = self._with_page(incident, finding, at)
             if incident.page is not None:
@@ -133,31 +133,29 @@ class _OpenPages:
             sent.append(replace(t, incident=incident))
         return sent
 
-    def looked_at(
-        self, found: Sequence[tuple[Transition, Found]], at: datetime
-    ) -> list[Transition]:
+    def refresh(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
         """Pages that are made again, and the updates among them."""
         here = [
             (t, one)
             for t, one in found
             if t.incident.id in self._open
-            and not self._ended.get(t.incident.id, at + EVERY) <= at
+            and not self._ended.get(t.incident.id, at + REFRESH_EVERY) <= at
             and self._is_known(t, one)
         ]
         eased = {t.incident.id for t, found in here if self._has_eased(t, found)}
-        asking = [p for p in here if p[0].incident.id not in eased and self._asks(*p)]
-        asking.sort(key=lambda pair: (pair[0].incident.severity != "page", *self._waits(pair[0])))
+        asking = [p for p in here if p[0].incident.id not in eased and self._needs_answer(*p)]
+        asking.sort(key=lambda pair: (pair[0].incident.severity != "page", *self._order(pair[0])))
         answers = self._advised(asking, at, again=True)
         self._read_ahead(here, at, at)
         updates = (
-            self._looked_at(t, one, answers.get(t.incident.id), at, eased=t.incident.id in eased)
+            self._refresh(t, one, answers.get(t.incident.id), at, eased=t.incident.id in eased)
             for t, (one, _) in here
         )
         return [one for one in updates if one is not None]
 
-    def _looked_at(
+    def _refresh(
         self,
-        look: Transition,
+        refresh: Transition,
         finding: Finding,
         answer: Finding | None,
         at: datetime,
@@ -168,7 +166,7 @@ class _OpenPages:
 
         ``answer``: to its question; None = it asked nothing. ``eased``: they get nothing.
         """
-        before = self._open[look.incident.id]
+        before = self._open[refresh.incident.id]
         if before.page is None or before.told is None:
             return None
         old, told = before.page, before.told
@@ -185,7 +183,7 @@ class _OpenPages:
             room = with_room(answer.peers, old.peers)
             kept, load = replace(answer, peers=room, asked_again=False), load_of(answer)
             changes += filter(None, [news])
-        incident = self.latest(look.incident)
+        incident = self.latest(refresh.incident)
         kept = replace(kept, recent_change=old.recent_change)
         finding = self._with_recent_change(incident, kept, at, at)
         incident = self._with_page(incident, finding, at)
@@ -208,9 +206,9 @@ class _OpenPages:
         incident = self._keep(incident.with_message(page), now)
         return Transition(incident.model_copy(update={"page": page}), "updated", at)
 
-    def _is_known(self, look: Transition, found: Found) -> bool:
-        """Whether to look: an unknown cause replaces none, unless users feel it worse."""
-        (finding, row), incident = found, self._open[look.incident.id]
+    def _is_known(self, refresh: Transition, found: Found) -> bool:
+        """Whether to refresh: an unknown cause replaces none, unless users feel it worse."""
+        (finding, row), incident = found, self._open[refresh.incident.id]
         page, told = incident.page, incident.told
         if finding.diagnosis is None or page is None or told is None:
             return True
@@ -218,17 +216,17 @@ class _OpenPages:
         is_news = is_determined or is_worse(told, finding)
         return is_news and bool(row.get("observed_10m_seconds"))
 
-    def _has_eased(self, look: Transition, found: Found) -> bool:
+    def _has_eased(self, refresh: Transition, found: Found) -> bool:
         """Whether users are served again: they were not, or the incident only waits for its end."""
         finding, row = found
-        told = self._open[look.incident.id].told
+        told = self._open[refresh.incident.id].told
         if row.get("target_missed") is not False:  # unknown is not served
             return False
-        return _is_false(self._evaluation, look) or said_missed(told, finding)
+        return _is_false(self._evaluation, refresh) or said_missed(told, finding)
 
-    def _asks(self, look: Transition, found: Found) -> bool:
+    def _needs_answer(self, refresh: Transition, found: Found) -> bool:
         """Whether a page needs another answer: it waits for one, or its own fits no longer."""
-        before, (finding, row) = self._open[look.incident.id], found
+        before, (finding, row) = self._open[refresh.incident.id], found
         if (page := before.page) is None or (told := before.told) is None:
             return False
         if page.asked_again_at is not None:
@@ -243,9 +241,9 @@ class _OpenPages:
         is_another = is_worse(told, finding) or rests_on_another_load(page, told, finding)
         return is_other or is_outdated or is_another
 
-    def _waits(self, look: Transition) -> tuple[str, str]:
-        page = self._open[look.incident.id].page
-        return str(page.asked_again_at if page else ""), look.incident.key
+    def _order(self, refresh: Transition) -> tuple[str, str]:
+        page = self._open[refresh.incident.id].page
+        return str(page.asked_again_at if page else ""), refresh.incident.key
 
     def _advised(
         self, found: Sequence[tuple[Transition, Found]], at: datetime, *, again: bool = False
@@ -254,14 +252,12 @@ class _OpenPages:
         if not found:
             return {}
         findings: Findings = {t.incident.id: one for t, one in found}
-        about, used = (
-            [replace(t, incident=self.latest(t.incident)) for t, _ in found],
-            self._used[at],
-        )
-        with_advice, answers = advised(self._evaluation, about, findings, again=again, used=used)
+        these = [replace(t, incident=self.latest(t.incident)) for t, _ in found]
+        used = self._simulated[at]
+        advised, answers = advise(self._evaluation, these, findings, again=again, used=used)
         self.advices += answers
-        self._used[at] += len(answers)
-        return with_advice
+        self._simulated[at] += len(answers)
+        return advised
 
     def _read_ahead(
         self, found: Sequence[tuple[Transition, Found]], since: datetime, at: datetime
@@ -270,23 +266,23 @@ class _OpenPages:
         keys = {
             key
             for t, (one, _) in found
-            for key in (*t.incident.concerned, *self._whose(t.incident, one))
+            for key in (*t.incident.concerned, *self._servers_of_page(t.incident, one))
         }
         if keys:
             columns = dict.fromkeys((*ONSET_COLUMNS, *COLUMNS))
             self._evaluation.past.read_ahead(keys, since - WITHIN, at, tuple(columns))
 
-    def _whose(self, incident: Incident, finding: Finding) -> set[TargetKey]:
+    def _servers_of_page(self, incident: Incident, finding: Finding) -> set[TargetKey]:
         """The servers whose changes a page names: its own, of several those of the pool."""
         if len(finding.concerned) < 2:
             return {finding.target.key}
         targets = self._evaluation.state.targets.values()
         return {finding.target.key, *(o.key for o in targets if o.pool == incident.pool)}
 
-    def _from_its_onset(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
+    def _with_onset(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
         """With the time at which what the rule measures left its normal level, if minutes tell."""
         rule, past = self._rules[incident.rule], self._evaluation.past
-        since = began(rule.columns, incident.concerned, at, finding.evidence, past)
+        since = condition_onset(rule.columns, incident.concerned, at, finding.evidence, past)
         return incident if since is None else incident.model_copy(update={"started_at": since})
 
     def _with_recent_change(
@@ -295,7 +291,7 @@ class _OpenPages:
         """With what changed from an hour before ``since`` on, on its server or in its whole pool;
         as before where nothing did.
         """
-        keys = self._whose(incident, finding)
+        keys = self._servers_of_page(incident, finding)
         minutes = self._evaluation.past.rows(keys, since - WITHIN, at, COLUMNS)
         release = finding.evidence.get("release_change")
         change = recent_change(minutes, len(keys), incident.started_at, release, at.date())
@@ -310,7 +306,7 @@ class _OpenPages:
         page = page.model_copy(update={"worst_missed": worst_missed(page)})
         return incident.model_copy(update={"page": page})
 
-    def _keep(self, incident: Incident, told: Told) -> Incident:
+    def _keep(self, incident: Incident, told: LastMessage) -> Incident:
         incident = incident.model_copy(update={"told": told})
         self._open[incident.id] = incident
         return incident
@@ -333,7 +329,7 @@ def _build(
     )
 
 
-def closing(
+def with_resolve_page(
     plan: Plan, ended: Transition, in_target: bool | None = None, because: str = ""
 ) -> Transition:
     """A resolve with its page.
@@ -354,10 +350,10 @@ def _rows_at(transition: Transition, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
 
 
-def _is_false(evaluation: Evaluation, look: Transition) -> bool:
+def _is_false(evaluation: Evaluation, refresh: Transition) -> bool:
     """Whether the incident's rule is false on each of its servers in this minute."""
-    true = evaluation.verdicts[look.incident.rule]
-    here = _rows_at(look, evaluation.rows.with_columns(true=true))["true"]
+    true = evaluation.verdicts[refresh.incident.rule]
+    here = _rows_at(refresh, evaluation.rows.with_columns(true=true))["true"]
     return len(here) > 0 and not here.fill_null(value=True).any()
 
 

@@ -19,7 +19,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.errors import DriftwatchError, NoVerdict
 from driftwatch.model import Advice, Reason, Slo, Target, TargetKey
 from driftwatch.pipeline.engine import server_of
-from driftwatch.pipeline.minutes import WINDOW, since_slow
+from driftwatch.pipeline.minutes import WINDOW, after_last_slow
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer, Question, SloSource
 from driftwatch.signals.minutes import MINUTE_SCHEMA
@@ -98,7 +98,7 @@ def question_for(
     every = mine
     if moment.beside is not None and log is None:
         every = pl.concat([mine, moment.beside.filter(inside & ~own)], how="diagonal")
-    frames = pooled(key, every, at)
+    frames = _shared(key, every, at)
     used, *others = (one.select(*MINUTE_SCHEMA) for one in frames.values())
     busiest = f"{next(iter(frames)).text}, the busiest of {len(frames)} servers"
     slo = options.slo
@@ -188,14 +188,14 @@ def pool_size(targets: Mapping[TargetKey, Target], pool: str | None) -> int:
     return sum(one.pool == pool for one in targets.values())
 
 
-def pooled(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
+def _shared(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
     """The minutes of the servers that share an answer, the busiest first; at least the own ones.
 
     Returns:
         A frame a server, by time: the same ones for each of these servers.
     """
     frames = {
-        TargetKey(*map(str, key)): since_slow(frame.sort("end"))
+        TargetKey(*map(str, key)): after_last_slow(frame.sort("end"))
         for key, frame in minutes.partition_by(_KEY, as_dict=True, maintain_order=True).items()
     }
     loads = {key: load for key, frame in frames.items() if (load := _load(frame, at)) is not None}

@@ -27,7 +27,7 @@ NOT_LISTED = f"the server is gone (not listed for {RETIRED_AFTER // _MINUTE} min
 UNCONFIGURED = "the server is gone (no longer in the configuration)"
 # Labels that identify the server behind a name.
 _SERVER_LABELS = ("pod", "model_name")
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def roster(state: State, given: TickInput, plan: Plan) -> Roster:
             departed[key] = UNCONFIGURED
     reborn = frozenset(k for k, t in listed.items() if k in before and _is_another(before[k], t))
     present = {
-        key: target if key in reborn else _as_known(target, before.get(key))
+        key: target if key in reborn else _with_earlier_labels(target, before.get(key))
         for key, target in listed.items()
         if key in before
     }
@@ -146,7 +146,7 @@ def _is_another(old: Target, new: Target) -> bool:
     return any(one and other and one != other for one, other in both)
 
 
-def _as_known(target: Target, before: Target | None) -> Target:
+def _with_earlier_labels(target: Target, before: Target | None) -> Target:
     """The target with its earlier pod and model, where the source names none now."""
     if before is None:
         return target
@@ -168,12 +168,12 @@ def with_unlisted(
 
     ``scrapes``: of the same minutes.
     """
-    origin = _texts([(*key, name) for key, name in state.origins.items()], *KEY, "source")
+    origin = _text_frame([(*key, name) for key, name in state.origins.items()], *KEY, "source")
     starts = scrapes.select(*KEY, start=pl.col("time").dt.truncate("1m")).join(origin, on=KEY)
     answered = starts.select("source", "start").unique()
-    late = _texts(list(given.late.items()), "source", "late_why").with_columns(
+    late = _text_frame(list(given.late.items()), "source", "late_why").with_columns(
         # of a source that never answered every minute is late
-        late_from=pl.Series([state.collected_until.get(n, _EVER) for n in given.late], dtype=TIME)
+        late_from=pl.Series([state.collected_until.get(n, _EPOCH) for n in given.late], dtype=TIME)
     )
     joined = rows.with_columns(start=(pl.col("end") - _MINUTE).cast(TIME))
     for beside, on in (
@@ -208,5 +208,5 @@ def retirements(rows: pl.DataFrame) -> tuple[datetime | None, dict[TargetKey, st
     return first, {TargetKey(*key): NOT_LISTED for key in leaving.iter_rows()}
 
 
-def _texts(rows: Sequence[tuple[str, ...]], *columns: str) -> pl.DataFrame:
+def _text_frame(rows: Sequence[tuple[str, ...]], *columns: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")

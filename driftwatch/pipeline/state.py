@@ -134,7 +134,7 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
     if before is not None:
         later = state.scrapes.filter(pl.col("time") >= before)
         later = later.join(leaving, on=KEY_COLUMNS, how="semi")
-        scrapes = together([scrapes, later]) if len(later) else scrapes
+        scrapes = merge_scrapes([scrapes, later]) if len(later) else scrapes
     return replace(
         state,
         scrapes=scrapes,
@@ -145,7 +145,7 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
     )
 
 
-def together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+def merge_scrapes(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Scrapes of several sources, one row per target and time."""
     return scrapes_once(pl.concat([empty_scrapes(), *frames]))
 

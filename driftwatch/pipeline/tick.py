@@ -26,15 +26,15 @@ from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import SourceProblem, scrape_frame
 from driftwatch.diagnose.states import in_schema_order, with_states
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.detection import detected, trimmed
+from driftwatch.pipeline.detection import detect, trim
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, gpu_minutes, signals_of
-from driftwatch.pipeline.incidents import advanced, closed_for, just_ended
+from driftwatch.pipeline.incidents import advance, close_departed, just_ended
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.pages import closing, with_pages
+from driftwatch.pipeline.pages import with_pages, with_resolve_page
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Roster, TickInput, first_scrapes, retirements, roster
-from driftwatch.pipeline.state import FIRST_LOOK, Outcome, State, merge, together, without
+from driftwatch.pipeline.state import FIRST_LOOK, Outcome, State, merge, merge_scrapes, without
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import fail_foreign_scrapes
@@ -61,7 +61,7 @@ def evaluate(
 ) -> tuple[State, Outcome]:
     """The part of a tick that asks no source and writes nothing.
 
-    A bad page loses only its own server's minutes (:func:`isolated`).
+    A bad page loses only its own server's minutes (:func:`isolate`).
 
     Args:
         store: with the minutes before this tick.
@@ -71,7 +71,7 @@ def evaluate(
     def judge(before: State, answers: TickInput) -> tuple[State, Outcome]:
         return _evaluated(before, answers, plan, store, ask)
 
-    return isolated(judge, state, given)
+    return isolate(judge, state, given)
 
 
 def _evaluated(
@@ -81,7 +81,7 @@ def _evaluated(
     names, collected = tuple(given.answers), list(given.answers.values())
     collected = with_own_names(collected, names, state.targets, state.origins)
     given = replace(given, answers=dict(zip(names, collected, strict=True)))
-    scrapes = fail_foreign_scrapes(together([c.scrapes for c in collected]), state.scrapes)
+    scrapes = fail_foreign_scrapes(merge_scrapes([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
     now = roster(state, given, plan)
     context = _Context(plan, replace(given, not_listed=now.not_listed), ask)
@@ -102,7 +102,7 @@ def _evaluated(
         state = replace(state, evaluated_until=last)
     state, _ = _with_joined(state, waiting, last, now.origins, plan)
     if state.evaluated_until is not None:
-        state = replace(state, detection=trimmed(state.detection, state.evaluated_until))
+        state = replace(state, detection=trim(state.detection, state.evaluated_until))
     found = replace(
         merge(pieces),
         scrapes=scrapes,
@@ -126,13 +126,13 @@ def _with_collected(
     plan, until = context.plan, context.given.complete
     since = context.given.since or until - CATCH_UP
     state = without(state, now.reborn)
-    state = replace(state, scrapes=together([state.scrapes, scrapes]))
+    state = replace(state, scrapes=merge_scrapes([state.scrapes, scrapes]))
     earliest, first = state.scrapes["time"].min(), None
     if state.evaluated_until is not None:
         first = max(state.evaluated_until, _floor(since))
     elif isinstance(earliest, datetime):
         first = _floor(earliest)
-    incidents, closed = closed_for(
+    incidents, closed = close_departed(
         plan.rules, state.incidents, now.targets, now.departed, first or until
     )
     state = replace(
@@ -143,7 +143,7 @@ def _with_collected(
         incidents=incidents,
     )
     nothing = pl.DataFrame()
-    transitions = tuple(closing(plan, one) for one in closed)
+    transitions = tuple(with_resolve_page(plan, one) for one in closed)
     left = Outcome(nothing, nothing, transitions, retired=now.departed, reborn=now.reborn)
     return state, first, left
 
@@ -190,17 +190,17 @@ def _piece(
     # verdicts, and the incidents that they make
     rows_judged = rows.hstack(stored.select("ever_seen"))
     verdicts = verdicts_of(plan.enabled, rows_judged)
-    incidents, happened, looks = advanced(
+    incidents, happened, refreshes = advance(
         plan.enabled, state.incidents, state.targets, rows_judged, verdicts, state.ended
     )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
-    incidents, closed = closed_for(plan.rules, incidents, staying, retired, last)
+    incidents, closed = close_departed(plan.rules, incidents, staying, retired, last)
 
     # advice, and the pages of what happened
     evaluation = Evaluation(
         state, plan, signals, first, last, rows, verdicts, past, ask=context.ask
     )
-    transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents, looks)
+    sent, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents, refreshes)
     may_have_other_gpus = len(state.gpus) and rows["restarted"].any()
     after = replace(
         after,
@@ -214,7 +214,7 @@ def _piece(
             targets=staying,
             origins={k: name for k, name in state.origins.items() if k not in retired},
         )
-    outcome = Outcome(rows, verdicts, transitions, retired=retired, advices=advices, minutes=stored)
+    outcome = Outcome(rows, verdicts, sent, retired=retired, advices=advices, minutes=stored)
     return without(after, retired, before=last), outcome, past
 
 
@@ -227,7 +227,7 @@ def _detected(
 ) -> tuple[pl.DataFrame, State]:
     """Evidence rows with the detectors' columns, and the state with their detection."""
     rows = with_releases(signals.rows, state.in_force.frame, state.releases)
-    columns, detection = detected(
+    columns, detection = detect(
         *(state.detection, minutes(rows), span, state.in_force.baselines, signals.reference),
         store,
         accepts=plan.accepts_proposals,
@@ -264,7 +264,7 @@ def _floor(time: datetime) -> datetime:
 Judge = Callable[[State, TickInput], tuple[State, Outcome]]
 
 
-def isolated(judge: Judge, state: State, given: TickInput) -> tuple[State, Outcome]:
+def isolate(judge: Judge, state: State, given: TickInput) -> tuple[State, Outcome]:
     """The result of ``judge``, without the scrapes of servers on which it fails.
 
     Raises:

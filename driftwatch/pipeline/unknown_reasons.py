@@ -18,15 +18,15 @@ from driftwatch.signals.gpus import reasons_of
 def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     """Column → why it is unknown, or only a bound: the one reason that applies."""
     unknown = {
-        name: _by_itself(column) for name, column in BY_NAME.items() if row.get(name) is None
+        name: _default_reason(column) for name, column in BY_NAME.items() if row.get(name) is None
     }
-    if on_own_proposal(row):
+    if is_own_proposal(row):
         unknown = {
             n: _PROPOSED if why.code == _PROPOSED.code else why for n, why in unknown.items()
         }
     reason_of = {name: why.text for name, why in unknown.items()}
     reason_of |= reasons_of(row.get("gpu_reasons"))
-    reason_of |= {name: why for name, why in _not_compared(row).items() if name in reason_of}
+    reason_of |= {name: why for name, why in _ratio_reasons(row).items() if name in reason_of}
     if speed := row.get("speed_unknown_reason"):
         speeds = ("speed_at_equal_load_ratio", "slower_at_equal_load")
         reason_of |= dict.fromkeys((name for name in speeds if name in reason_of), speed)
@@ -43,7 +43,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
         reason_of["max_num_batched_tokens"] = contradiction
     if row.get("max_num_seqs_inferred"):
         reason_of["max_num_seqs"] = "inferred from the plateau of running requests"
-    for state, inputs in _MADE_OF.items():
+    for state, inputs in _INPUTS_OF_STATE.items():
         missing = next((name for name in inputs if name in reason_of), None)
         if state in reason_of and missing is not None:
             reason_of[state] = f"{missing} unknown: {reason_of[missing]}"
@@ -51,7 +51,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 # state → the columns that it needs, in the order in which they are named
-_MADE_OF: Mapping[str, tuple[str, ...]] = {
+_INPUTS_OF_STATE: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("lengths_moved", "phase_mix"), tuple(f"{of}_mean_ratio" for of in LENGTHS)),
     "slower": ("slower_at_equal_load",),
     "held_back": ("slo_missed", "limit_binding_share_10m_ratio"),
@@ -66,13 +66,13 @@ OWN_PROPOSAL = "driftwatch's own proposal stands for a baseline, and it tells th
 _PROPOSED = Reason("no_baseline", OWN_PROPOSAL)
 
 
-def _by_itself(column: Column) -> Reason:
+def _default_reason(column: Column) -> Reason:
     """The default reason of an unknown column."""
     code = "no_baseline" if column.baseline_only else "no_input"
     return Reason(code, column.disabled_by or "not on the page")
 
 
-def on_own_proposal(row: Mapping[str, Any]) -> bool:
+def is_own_proposal(row: Mapping[str, Any]) -> bool:
     """Whether the speed is judged by a load model that nobody accepted."""
     return _PROVISIONAL in (row.get("speed_reference") or "")
 
@@ -80,7 +80,7 @@ def on_own_proposal(row: Mapping[str, Any]) -> bool:
 _NO_LENGTHS = "no baseline (driftwatch baseline list, --baseline FROM..TO, or tuned_for)"
 
 
-def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
+def _ratio_reasons(row: Mapping[str, Any]) -> dict[str, str]:
     """Ratio column → why it is NULL: no baseline, none for this signal, or too few requests."""
     kind = row.get("reference_kind")
     ratios = {ratio: column for ratio, (column, was) in RATIOS.items() if was == column}
@@ -101,11 +101,11 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
         else:
             reason_of[ratio] = f"fewer than {MIN_REQUESTS} finished requests in the window"
     for name in LENGTHS:
-        reason_of[f"{name}_usual_ratio"] = _no_swings(row, name)
+        reason_of[f"{name}_usual_ratio"] = _swing_reason(row, name)
     return reason_of
 
 
-def _no_swings(row: Mapping[str, Any], name: str) -> str:
+def _swing_reason(row: Mapping[str, Any], name: str) -> str:
     """Why the swings of a mean length are unknown."""
     kind = row.get("reference_kind")
     if kind is None:

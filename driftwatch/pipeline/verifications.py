@@ -112,12 +112,12 @@ def step(
                 if one is not None and one.change.at != change.at:
                     news[one.id] = _superseded(one, end)
                     one = None
-                opened[key] = one = opened_by(one, target, change, end, advice)
+                opened[key] = one = open_verification(one, target, change, end, advice)
                 news[one.id] = one
             if end - run.started_at > SHOWS_WITHIN:
                 runs[key] = Run(run.now)
         if one is not None and _is_due(one, end):
-            news[one.id] = opened[key] = one = looked_at(
+            news[one.id] = opened[key] = one = look_at(
                 one, plan.slo_of(target), end, minutes, failed
             )
             if one.closed_at is not None:
@@ -146,7 +146,7 @@ def _after_minute(run: Run | None, row: Mapping[str, Any], fingerprint: Fingerpr
     return replace(run, now=running(row, fingerprint, run.now), most_requests=most)
 
 
-def opened_by(
+def open_verification(
     one: Verification | None,
     target: Target,
     change: Change,
@@ -205,7 +205,7 @@ def _is_due(one: Verification, end: datetime) -> bool:
     )
 
 
-def looked_at(
+def look_at(
     one: Verification, slo: Slo | None, end: datetime, minutes: Minutes, failed: list[str]
 ) -> Verification:
     """A verification after a look. A comparison that fails closes it: the next would fail too."""
@@ -329,11 +329,11 @@ def _known(one: Verification, t: Transition) -> bool:
 
 
 # of several changes that one page had advised (its pool's servers) the page says the gravest
-_GRAVEST = ("open", "INCONCLUSIVE", "PASS", "FAIL")
+_VERDICTS_BY_GRAVITY = ("open", "INCONCLUSIVE", "PASS", "FAIL")
 
 
-def _grave(one: Verification) -> int:
-    return _GRAVEST.index(one.verdict)
+def _gravity(one: Verification) -> int:
+    return _VERDICTS_BY_GRAVITY.index(one.verdict)
 
 
 def _on_page(incident: Incident, news: Iterable[Verification]) -> Incident:
@@ -341,10 +341,10 @@ def _on_page(incident: Incident, news: Iterable[Verification]) -> Incident:
         return incident
     shown = incident.page.verification
     about = [one for one in news if one.incident_id == incident.id]
-    about = [one for one in about if shown is None or _grave(one) >= _grave(shown)]
+    about = [one for one in about if shown is None or _gravity(one) >= _gravity(shown)]
     if not about:
         return incident
-    page = incident.page.model_copy(update={"verification": max(about, key=_grave)})
+    page = incident.page.model_copy(update={"verification": max(about, key=_gravity)})
     return incident.model_copy(update={"page": rendered(page)})
 
 

@@ -22,7 +22,7 @@ from driftwatch.model import Diagnosis, Target, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.evaluation import Evaluation, Signals
 from driftwatch.pipeline.explain import Window
-from driftwatch.pipeline.incidents import advanced
+from driftwatch.pipeline.incidents import advance
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan, Pool
@@ -125,7 +125,7 @@ class Timeline:
         if at not in self._incidents:
             upto = self.rows["end"] <= at
             rows, verdicts = self.rows.filter(upto), self.verdicts.filter(upto)
-            self._incidents[at] = advanced(self.rules, {}, self._keys, rows, verdicts).incidents
+            self._incidents[at] = advance(self.rules, {}, self._keys, rows, verdicts).incidents
         return self._incidents[at].values()
 
     def false_rules(self, subject: Subject, at: datetime) -> frozenset[str]:
@@ -163,7 +163,7 @@ def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None
     plan = Plan(rules=book.rules, trees=book.trees, pools=pools, simulations=0)
     rows, targets = evidence.rows(), evidence.targets
     verdicts = rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
-    incidents, happened, looks = advanced(plan.enabled, {}, targets, rows, verdicts)
+    incidents, happened, refreshes = advance(plan.enabled, {}, targets, rows, verdicts)
     first, last = START - timedelta(minutes=1), START + timedelta(minutes=evidence.minutes - 1)
     evaluation = Evaluation(
         State(targets=targets),
@@ -176,7 +176,7 @@ def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None
         PastMinutes(),
         windows=_last_minutes,
     )
-    transitions, _, _ = with_pages(evaluation, happened, incidents, looks)
+    transitions, _, _ = with_pages(evaluation, happened, incidents, refreshes)
     timeline = Timeline(START, book, rows, verdicts, transitions, evidence.minutes, plan.enabled)
     return replace(timeline, looked_at=frozenset(timeline.time(one) for one in at_seconds))
 

@@ -27,7 +27,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from driftwatch.address_guard import permitted_addresses
 from driftwatch.errors import ConfigError, DeliveryError, StoreError, UsageError
-from driftwatch.incidents.silence import silencing
+from driftwatch.incidents.silence import silence_matchers
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.receivers.http import post
 from driftwatch.receivers.registry import Receiver
@@ -279,7 +279,7 @@ class SlackClicks:
         incident = store.incident(click.incident_id)
         require_open(incident, "silenced")
         # of the click's own time: the same click is the same silence
-        matchers, at, until = silencing(incident), click.at, click.at + SILENCED_FOR
+        matchers, at, until = silence_matchers(incident), click.at, click.at + SILENCED_FOR
         with store.one_transaction():
             one = store.add_silence(matchers, until=until, by=by, at=at, comment="Slack button")
             store.note_action("silence", by, at, incident_id=incident.id, subject=one.id, **via)

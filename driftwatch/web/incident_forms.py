@@ -11,7 +11,7 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import WEB
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import silences_incident, silencing
+from driftwatch.incidents.silence import silence_matchers, silences_incident
 from driftwatch.numbers import clean, moment
 from driftwatch.store.incidents import LONGEST_BECAUSE
 from driftwatch.web.incidents import PATH, incident_named
@@ -88,7 +88,7 @@ def silence(visit: Visit) -> None:
     kept, until = _kept(visit, incident, who), now + timedelta(hours=fields.hours)
     with store.one_transaction():
         if not store.is_request_done(kept["request_id"]):
-            matchers = silencing(incident)
+            matchers = silence_matchers(incident)
             one = store.add_silence(matchers, until=until, by=who, at=now, comment=fields.comment)
             about = {"incident_id": incident.id, "subject": one.id, "comment": fields.comment}
             store.note_action("silence", who, now, **about, **kept)

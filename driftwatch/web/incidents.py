@@ -13,7 +13,7 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import Delivery
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import silences_incident, silencing
+from driftwatch.incidents.silence import silence_matchers, silences_incident
 from driftwatch.model import Diagnosis, TargetKey
 from driftwatch.notify.advice import NOTHING_TO_DO, vllm_arguments
 from driftwatch.notify.headline import opening
@@ -142,7 +142,7 @@ def load(visit: Visit) -> Shown:
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
         "verification": None if verified is None else verification_line(verified, today),
-        "silencing": silencing(incident),
+        "silencing": silence_matchers(incident),
     }
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from driftwatch.incidents.incident import Incident
 from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import Finding, Slo
-from driftwatch.notify.explanation import is_silent
+from driftwatch.notify.explanation import is_stuck
 from driftwatch.notify.shares import LengthShares, shares
 from driftwatch.numbers import clean, count, duration, is_as_before, moment, percent, times, tokens
 from driftwatch.plots.plot import Panel, Plot, Series, panels, plot
@@ -102,7 +102,7 @@ def signal_title(
     ``end``: of the ten minutes of the finding.
     """
     evidence, parts = {} if finding is None else finding.evidence, []
-    if is_silent(evidence):
+    if is_stuck(evidence):
         began = end - timedelta(seconds=evidence["seconds_since_last_token"])
         return f"Hung since {moment(began, today)}: no tokens up to {moment(end, today)}"
     for name in ("tokens_per_second_per_gpu", SPEED, *list(SIGNALS)[2:4]):

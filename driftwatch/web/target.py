@@ -14,7 +14,7 @@ from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.incidents.incident import Incident, Message
 from driftwatch.model import Finding
-from driftwatch.notify.explanation import is_silent, state_text, what_to_do
+from driftwatch.notify.explanation import is_stuck, state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
@@ -94,7 +94,7 @@ def load(visit: Visit) -> Shown:
     asked = query.at or query.until  # a moment that somebody asked for
     found = _explained(visit, now, query.at or (scraped[-1] if scraped else until))
     finding, answer = found.finding, _answer(visit, now, found, asked)
-    is_hung = finding is not None and is_silent(finding.evidence)
+    is_hung = finding is not None and is_stuck(finding.evidence)
     why = None if finding is None else finding.reasons.get("prompt_tokens_mean")
     headline, as_of = answer.headline.lower(), [] if asked is None else ["--at", _stamp(asked)]
     return {

@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.references import References, changes_of
-from driftwatch.pipeline.detection import Detection, detected
+from driftwatch.pipeline.detection import Detection, detect
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -140,7 +140,7 @@ def play(
     while now < last:
         until = min([last, *(cut for cut in cuts if cut > now)])
         own = minutes.filter((pl.col("end") > now) & (pl.col("end") <= until))
-        columns, detection = detected(
+        columns, detection = detect(
             *(detection, own, (now, until), baselines or Baselines()),
             no_reference() if reference is None else reference,
             store,

@@ -22,7 +22,7 @@ from target_metric_cases import evidence_rows
 from driftwatch.export.alerts import alerts_of, file_of
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.incidents import advanced
+from driftwatch.pipeline.incidents import advance
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service import metrics as own_metrics
@@ -75,7 +75,7 @@ def note_servers(one: Watched, rows: pl.DataFrame, until: datetime) -> None:
         key = TargetKey(str(instance), str(engine))
         verdicts = own.select(rule.verdict.alias(rule.id) for rule in one.rules)
         target = Target(key, pool=str(pool))
-        _, happened, _ = advanced(one.rules, {}, {key: target}, own, verdicts)
+        _, happened, _ = advance(one.rules, {}, {key: target}, own, verdicts)
         _note(one, happened, until)
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.condition import parse_condition
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Severity, Target, TargetKey
-from driftwatch.pipeline.incidents import advanced, just_ended
+from driftwatch.pipeline.incidents import advance, just_ended
 from driftwatch.rulebook.rules import Rule
 from driftwatch.rulebook.values import Family, PageForm
 
@@ -81,9 +81,9 @@ def rows_of(of: Minutes, many: int, minutes: int) -> pl.DataFrame:
 def lived(
     rules: Sequence[Rule], of: Minutes, many: int, minutes: int, cuts: Sequence[int] = ()
 ) -> tuple[dict[str, Incident], list[Transition], list[Transition]]:
-    """Open incidents, what happened, and looks; in ticks that end at ``cuts``."""
+    """Open incidents, what happened, and refreshes; in ticks that end at ``cuts``."""
     rows = rows_of(of, many, minutes)
-    incidents, happened, looks = dict[str, Incident](), list[Transition](), list[Transition]()
+    incidents, happened, refreshes = dict[str, Incident](), list[Transition](), list[Transition]()
     for first, last in pairwise([0, *sorted(cuts), minutes]):
         span = START + timedelta(minutes=first), START + timedelta(minutes=last)
         piece = rows.filter(pl.col("end") > span[0], pl.col("end") <= span[1])
@@ -91,10 +91,10 @@ def lived(
             continue
         verdicts = piece.select(rule.verdict.alias(rule.id) for rule in rules)
         over = just_ended((one.incident for one in happened), span[0])
-        incidents, told, looked = advanced(rules, incidents, targets(many), piece, verdicts, over)
+        incidents, told, looked = advance(rules, incidents, targets(many), piece, verdicts, over)
         happened += told
-        looks += looked
-    return incidents, happened, looks
+        refreshes += looked
+    return incidents, happened, refreshes
 
 
 def told(happened: Sequence[Transition]) -> list[str]:

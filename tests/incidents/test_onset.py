@@ -11,7 +11,7 @@ import pytest
 
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.onset import began, onset
+from driftwatch.pipeline.onset import change_point, condition_onset
 from driftwatch.store.minute_columns import STORED_SCHEMA
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -29,7 +29,7 @@ def noisy(seed: int, step: int, noise: float, ramp: int = 1) -> list[float]:
     [(20, 0.05, 1), (70, 0.05, 1), (50, 0.3, 1), (50, 0.5, 1), (60, 0.1, 10), (74, 0.1, 1)],
 )
 def test_a_step_is_found_within_five_minutes(step: int, noise: float, ramp: int) -> None:
-    found = [onset(noisy(seed, step, noise, ramp), normal=1.0) for seed in range(40)]
+    found = [change_point(noisy(seed, step, noise, ramp), normal=1.0) for seed in range(40)]
     errors = [abs(place - step) for place in found if place is not None]
     assert len(errors) == 40
     assert median(errors) <= 5
@@ -46,7 +46,7 @@ def test_a_step_is_found_within_five_minutes(step: int, noise: float, ramp: int)
     ],
 )
 def test_what_left_before_and_what_is_unknown(values: list[float], place: int | None) -> None:
-    assert onset(values, normal=1.0) == place
+    assert change_point(values, normal=1.0) == place
 
 
 def stored(**columns: list[float]) -> PastMinutes:
@@ -101,6 +101,6 @@ def test_each_rule_has_its_measure(
     columns: set[str], past: PastMinutes, minutes_before: int | None
 ) -> None:
     evidence = {"reference_prompt_tokens_mean": 1000.0}
-    since = began(columns, [KEY], AT, evidence, past)
+    since = condition_onset(columns, [KEY], AT, evidence, past)
     expected = None if minutes_before is None else AT - timedelta(minutes=minutes_before)
     assert since == expected

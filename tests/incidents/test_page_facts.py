@@ -13,7 +13,7 @@ from minute_rows import rule_of
 
 from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.diagnose.states import in_schema_order
-from driftwatch.incidents.incident import Told, Transition
+from driftwatch.incidents.incident import LastMessage, Transition
 from driftwatch.model import Advice, Diagnosis, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.build_page import build_page
@@ -168,7 +168,8 @@ def change(to: float, basis: Any = "simulation") -> Advice:
 
 REFUSED = Advice(action="insufficient", reason=Reason("gate", "the model is off by 58 %"))
 FINDING = Finding("X", Target(KEYS[0], {}, "p"), NOON, {"prompt_tokens_mean": 2600.0})
-TOLD = Told(at=NOON, servers=1, load={"prompt_tokens_mean": 2200.0, "requests_per_second": 8.0})
+LOAD = {"prompt_tokens_mean": 2200.0, "requests_per_second": 8.0}
+TOLD = LastMessage(at=NOON, servers=1, load=LOAD)
 
 
 def page_of(advice: Advice, **more: Any) -> Page:

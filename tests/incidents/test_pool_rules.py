@@ -21,7 +21,7 @@ from minute_rows import (
 )
 
 from driftwatch.pipeline import incidents as pipeline
-from driftwatch.pipeline.incidents import closed_for
+from driftwatch.pipeline.incidents import close_departed
 from driftwatch.rulebook.rules import Override, Rule
 
 FULL_AND_MISSED = {"limit_full": "s", "target_missed": "T"}
@@ -123,9 +123,9 @@ def test_target_missed_holds_whatever_until_says() -> None:
 
 
 def test_looks_are_of_the_minutes_of_the_grid() -> None:
-    _, _, looks = lived([FULL], OVERLOAD, 4, 25)
-    assert [one.at.minute for one in looks] == [10, 20]
-    assert all(one.incident.is_firing for one in looks)
+    _, _, refreshes = lived([FULL], OVERLOAD, 4, 25)
+    assert [one.at.minute for one in refreshes] == [10, 20]
+    assert all(one.incident.is_firing for one in refreshes)
 
 
 END = START + timedelta(minutes=9)
@@ -135,20 +135,20 @@ def test_servers_that_leave_and_rules_that_go() -> None:
     incidents, _, _ = lived([FULL], OVERLOAD, 4, 3)
     (key,) = incidents
     every = targets(4)
-    assert closed_for([FULL], incidents, every, {}, END) == (incidents, ())
+    assert close_departed([FULL], incidents, every, {}, END) == (incidents, ())
     # after a restart no source has listed them yet
-    assert closed_for([FULL], incidents, {}, {}, END) == (incidents, ())
+    assert close_departed([FULL], incidents, {}, {}, END) == (incidents, ())
 
     s0, *others = every
     moved = {**every, s0: replace(every[s0], pool="rag")}
     gone = dict.fromkeys(others, "the server is gone")
-    after, ended = closed_for([FULL], incidents, moved, {}, END)
+    after, ended = close_departed([FULL], incidents, moved, {}, END)
     assert ended == () and after[key].concerned == tuple(others)
-    after, ended = closed_for([FULL], incidents, moved, gone, END)
+    after, ended = close_departed([FULL], incidents, moved, gone, END)
     assert after == {}
     assert [(one.event, one.reason) for one in ended] == [("resolved", "the server is gone")]
     only = {s0: "the server is gone"}
-    after, _ = closed_for([FULL], incidents, every, only, END)
+    after, _ = close_departed([FULL], incidents, every, only, END)
     assert after[key].concerned == tuple(others)
 
     off = FULL.model_copy(update={"enabled": False, "reason": "too loud"})
@@ -158,5 +158,5 @@ def test_servers_that_leave_and_rules_that_go() -> None:
         ([off], pipeline.DISABLED.format("too loud")),
         ([there], pipeline.NOW_OFF),
     ):
-        after, ended = closed_for(rules, incidents, every, {}, END)
+        after, ended = close_departed(rules, incidents, every, {}, END)
         assert (after, [one.reason for one in ended]) == ({}, [why])

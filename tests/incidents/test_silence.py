@@ -12,9 +12,9 @@ from driftwatch.incidents.silence import (
     MOST_MATCHERS,
     Silence,
     parse_matchers,
+    silence_matchers,
     silenced_by,
     silences_incident,
-    silencing,
 )
 from driftwatch.matchers import Matcher, parse_matcher
 
@@ -152,5 +152,5 @@ def test_the_longest_of_a_server_and_the_first_to_end_of_several() -> None:
 
 def test_the_button_silences_the_only_server_or_the_pool() -> None:
     one = incident_of(servers=("b:8000/1",))
-    assert [m.text for m in silencing(one)] == ["alert=X", "instance=b:8000", "engine=1"]
-    assert [m.text for m in silencing(TWO)] == ["alert=X", "pool=p"]
+    assert [m.text for m in silence_matchers(one)] == ["alert=X", "instance=b:8000", "engine=1"]
+    assert [m.text for m in silence_matchers(TWO)] == ["alert=X", "pool=p"]

@@ -16,7 +16,7 @@ from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.evaluation import stored_evidence
-from driftwatch.pipeline.explain import Window, explain, silence_of
+from driftwatch.pipeline.explain import Window, explain, why_not_scraped
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store, TickRecord
@@ -158,4 +158,4 @@ def test_since_when_a_target_is_silent_and_why(
     with Store.in_memory() as store:
         if rows:
             _kept(store, *rows)
-        assert silence_of(store, A, AT, source, AT.date()) == said
+        assert why_not_scraped(store, A, AT, source, AT.date()) == said

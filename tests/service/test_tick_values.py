@@ -16,7 +16,7 @@ from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.tick import evaluate, isolated
+from driftwatch.pipeline.tick import evaluate, isolate
 from driftwatch.store.store import Store
 
 T0 = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
@@ -156,9 +156,9 @@ def test_servers_that_cannot_be_evaluated_are_found_by_halving(count: int, bad: 
     brought = TickInput({"": Collected(frame, _listed(frame))}, T0)
     if len(bad) == count > 1:  # what fails for every server is no page's fault
         with pytest.raises(ArithmeticError):
-            isolated(judge, State(), brought)
+            isolate(judge, State(), brought)
         return
-    _, outcome = isolated(judge, State(), brought)
+    _, outcome = isolate(judge, State(), brought)
     assert set(outcome.not_evaluated) == culprits
     failed = outcome.scrapes.filter(~pl.col("ok"))
     assert set(failed["instance"]) == {p.where for p in outcome.problems} == culprits

@@ -32,7 +32,7 @@ from web_cases import (
     web_at,
 )
 
-from driftwatch.incidents.silence import silencing
+from driftwatch.incidents.silence import silence_matchers
 from driftwatch.model import Slo
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.store import Store, TickRecord
@@ -194,7 +194,7 @@ def test_a_silence_that_held_a_page_back_is_named(
         ]
         one = store.incident(copied.incident_id)
         before = one.started_at - MINUTE
-        store.add_silence(silencing(one), until=copied.now, by="Ben", at=before, comment="")
+        store.add_silence(silence_matchers(one), until=copied.now, by="Ben", at=before, comment="")
     assert "Nobody got it: a silence held it back." in browser(web).get(path).text
 
 
