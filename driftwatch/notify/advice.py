@@ -1,4 +1,4 @@
-"""What a page tells people to do, or why it cannot. Pure."""
+"""A page's advice, or why it has none. Pure."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from driftwatch.notify.phrases.limits import lacks_room, room
 from driftwatch.numbers import clean, figure, knob, moment, percent, setting
 
 NOTHING_TO_DO = "Nothing to do"
-# users miss a target now, and the simulation of today meets it
+# requests miss a target now, although the simulation of today's settings meets it
 NOT_EXPLAINED = "No setting explains it: the simulation of today meets the target"
 _WAIT = "wait: driftwatch looks again every 10 min"
 _KEEP_SETTINGS = "Do not change a knob"
-BEFORE_IT = "after a change: "  # begins a recent change that may have caused the incident
-_ROLL_BACK = "Roll one server back and compare"  # to what ran before the change
+BEFORE_IT = "after a change: "  # starts the text of a change that may be the cause
+_ROLL_BACK = "Roll one server back and compare"  # to the release before the change
 _DRAIN = "Drain it"
-_REPLICA_FIRST = "Add a replica, then "  # where the other servers have no room for this one's load
+_REPLICA_FIRST = "Add a replica, then "  # where the others have no room for this server's load
 _ROOM_UNKNOWN = "unknown whether the others can take its load: look at theirs before you drain it"
-# reasons that say by themselves what to do
+# reasons whose text is an action
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
 _KV = "kv_cache_usage_ratio"
 
 
 def imperatives(page: Page) -> list[str]:
-    """Do what, longest first; empty where there is nothing to do."""
+    """The action for line 1, the longest text first; empty where there is nothing to do."""
     advised = page.advice
-    if asks_nothing(page):
+    if is_bare_notice(page):
         return shorter(page.phrases.advice)
     if advised is not None and advised.action == "change":
         text = f"Set {setting_change(advised)}"
@@ -52,8 +52,8 @@ def imperatives(page: Page) -> list[str]:
     return shorter(full_advice(page) or "")
 
 
-def asks_nothing(page: Page) -> bool:
-    """Whether it is a notice without a simulated advice to act on."""
+def is_bare_notice(page: Page) -> bool:
+    """Whether the page is a notice without simulated advice."""
     advised = page.advice
     return page.severity == "notice" and (
         advised is None or advised.basis is None or advised.action == "no_action"
@@ -61,7 +61,7 @@ def asks_nothing(page: Page) -> bool:
 
 
 def _unanswered(page: Page, lacking: str) -> list[str]:
-    """When an answer comes; else why there is none, and what would bring one."""
+    """When the next answer is due; else why there is none, and what is missing for one."""
     if (again := page.asked_again_at) is not None:
         at = f"Advice at {moment(again, page.times.evaluated_at.date())}"
         return [f"{at} ({lacking})", at]
@@ -76,7 +76,7 @@ def _unanswered(page: Page, lacking: str) -> list[str]:
 
 
 def shorter(text: str) -> list[str]:
-    """The text, then shorter and shorter: without what stands in brackets, clause by clause."""
+    """The text, then ever shorter ones: without brackets, then without its last clauses."""
     shorter = [text, text.split(" (")[0], text.split(" (")[0].replace(" of this server", "")]
     shorter += [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] in ",;:"]
     return [o for o in dict.fromkeys(shorter) if o and o.count("(") == o.count(")")]
@@ -91,7 +91,7 @@ def _capital(text: str) -> str:
 
 
 def settings_to_give(page: Page) -> list[str]:
-    """The unknown settings that would tell which limit is full; none without the KV cache's use."""
+    """Unknown settings that hide which limit is full; none while the KV cache's use is unknown."""
     if page.diagnosis is None or page.leaf != "undetermined":
         return []
     if page.diagnosis.missing != ("binding_limit",) or page.value(_KV) is None:
@@ -100,7 +100,7 @@ def settings_to_give(page: Page) -> list[str]:
 
 
 def no_verdict(page: Page) -> str | None:
-    """What keeps the diagnosis or the advice from an answer, None where nothing does."""
+    """Why the diagnosis or the advice has no answer; None where it has one."""
     diagnosis, advised = page.diagnosis, page.advice
     if page.value("gpus_lost") or (advised is not None and advised.basis is not None):
         return None
@@ -112,13 +112,13 @@ def no_verdict(page: Page) -> str | None:
         settings = settings_to_give(page)
         return f"{_and(settings)} unknown" if settings else "no configured limit is full"
     if advised is not None and advised.action == "insufficient":
-        # what a leaf or a rule says by itself holds without a simulation
+        # a leaf's or a rule's own advice holds without a simulation
         return None if full_advice(page) else clean(advised.why)
     return None
 
 
 def page_reasons(page: Page) -> dict[str, str]:
-    """Column → why it is unknown, of the columns of a page."""
+    """The page's unknown columns → why."""
     return {name: one.reason for name, one in page.evidence.items() if one.reason}
 
 
@@ -142,9 +142,9 @@ def _why_unknown(column: str, reasons: Mapping[str, str]) -> str:
 
 
 def remedy(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> str:
-    """What to give, or to run, so that the question gets its answer; else to wait.
+    """The setting to give or the command to run that answers the question; else to wait.
 
-    ``reasons``: column → why it is unknown, how to mend it in brackets behind it.
+    ``reasons``: column → why it is unknown, then the remedy in brackets.
     """
     whys = [_why_unknown(name, reasons) for name in diagnosis.missing]
     fixes = dict.fromkeys(one.partition(" (")[2].partition(")")[0] for one in whys)
@@ -153,13 +153,13 @@ def remedy(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> str:
 
 
 def full_advice(page: Page) -> str | None:
-    """What to do instead of changing a knob: what the leaf says, the reason, or the rule."""
+    """The action in place of a setting: the leaf's, the reason's or the rule's."""
     diagnosis, advised = page.diagnosis, page.advice
     text = diagnosis.advice if diagnosis is not None else None
     if text is None and advised is not None and advised.action == "none":
         text = clean(advised.why) if advised.reason.code in _ADVICE_CODES else _KEEP_SETTINGS
     if page.is_of_many and page.leaf == "replica_slow":
-        text = None  # what is advised for one of several is no advice for all
+        text = None  # the leaf's advice is for one server
     if page.leaf == "scheduler_regression" and (page.recent_change or "").startswith(BEFORE_IT):
         text = _ROLL_BACK
     text = text or page.phrases.advice
@@ -180,13 +180,13 @@ _ADD = re.compile(r"\badd \d+ replicas?\b")
 
 
 def replicas_besides(advised: Advice) -> str:
-    """`` and add 1 replica``: what else it takes until the targets are met; empty = nothing."""
+    """`` and add 1 replica``: what the setting alone lacks to meet the targets; empty = nothing."""
     found = next(filter(None, map(_ADD.search, advised.not_cured)), None)
     return f" and {found[0]}" if found else ""
 
 
 def vllm_arguments(moves: Sequence[KnobMove]) -> str:
-    """The change as typed behind ``vllm serve``.
+    """The change as arguments of ``vllm serve``.
 
     >>> vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)])
     '--max-num-seqs=56'
@@ -195,12 +195,11 @@ def vllm_arguments(moves: Sequence[KnobMove]) -> str:
 
 
 def advice_lines(page: Page) -> Iterator[Line]:
-    """*Change*, *Cost* and *Undo*; or what helps in place of a change, and why none is advised.
-
-    What line 1 says is not repeated.
+    """*Change*, *Cost* and *Undo*; or the action in place of a change, and why. Skips the texts of
+    line 1.
     """
     advised = page.advice
-    if asks_nothing(page):
+    if is_bare_notice(page):
         return
     if advised is not None and advised.action == "change":
         yield from _change_lines(page, advised)
@@ -232,7 +231,7 @@ def few(names: Sequence[str], total: int) -> str:
 
 
 def settings_line(page: Page) -> str | None:
-    """A configured setting that the steps contradict."""
+    """The warning about a configured token budget that the measured steps exceed."""
     budget = page.evidence.get("max_num_batched_tokens")
     if budget is None or not page.value("max_num_batched_tokens_exceeded"):
         return None
@@ -257,7 +256,7 @@ def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
 
 
 def _forecast_time(page: Page, advised: Advice) -> str:
-    """The time of the forecast where it is older than the measurements beside it."""
+    """The forecast's time where it is older than the page's measurements; else empty."""
     at, measured_at = advised.at, page.times.measured_at
     return "" if at is None or at >= measured_at else moment(at, measured_at.date())
 
@@ -272,7 +271,7 @@ def load_text(advised: Advice) -> str:
 
 
 def _instead_lines(page: Page, advised: Advice) -> Iterator[Line]:
-    """What to do where no setting helps: what it brings, what else can be done at once, and why."""
+    """The action where no setting helps, its forecast, the alternatives and the reason."""
     do, _, brings = clean(advised.instead[0]).partition(": ")
     if do.lower() not in page.summary.lower():
         yield Line("Do", do, weight=8)
@@ -288,7 +287,7 @@ def _instead_lines(page: Page, advised: Advice) -> Iterator[Line]:
 
 
 def _way_back(advised: Advice) -> str:
-    """``go back to 512``; of several settings, or of an unknown one, the arguments."""
+    """``go back to 512``; for several settings, or an unknown old value, the arguments."""
     (first, *others) = advised.moves
     if first.from_value is None or others:
         return f"go back to {clean(advised.undo or '')}"

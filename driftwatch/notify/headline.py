@@ -1,8 +1,8 @@
-"""The text of a page. Line 1: the state, where, how bad, do what; then since, cause, change or do,
-cost, undo, also. Pure.
+"""The text of a page. Line 1: state, place, problem, action; then since, cause, change or do, cost,
+undo, also. Pure.
 
-Only what a person acts on: what is unknown and changes no decision is ``driftwatch explain``'s.
-Texts are plain, not escaped: that is the renderer's business.
+A page has only what a person acts on; ``driftwatch explain`` has the rest. Texts are plain: the
+renderer escapes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME_LIMIT = 20
 
 
 def state_word(page: Page) -> str:
-    """The word of the state; a page that ended without a recovery that was measured is closed."""
+    """The word of the state; CLOSED = it ended without a measured recovery."""
     if page.test:
         return "TEST"
     if page.event == "resolved":
@@ -48,7 +48,7 @@ def state_word(page: Page) -> str:
 
 
 def opening(page: Page) -> str:
-    """The state in words, as it stands before the place."""
+    """The words of the state that line 1 begins with."""
     word, now = state_word(page), page.times.evaluated_at
     if word == "ACKNOWLEDGED" and (one := page.acknowledgement) is not None:
         return f"{word} by {squeeze(clean(one.by), NAME_LIMIT)} {moment(one.at, now.date())} ·"
@@ -57,16 +57,16 @@ def opening(page: Page) -> str:
     return word
 
 
-# a text is not cut behind one of these
+# no text may end with one of these
 _LABELS = ("advice now", "advice withdrawn", "cause now", "worse")
-ADVICE_NOW = "advice now: "  # in what changed: what to do is not said twice
-HEADLINE_LIMIT = 120  # what a phone shows, Slack's state mark among them
+ADVICE_NOW = "advice now: "  # a change with it has the action already
+HEADLINE_LIMIT = 120  # characters that a phone shows, with Slack's state mark
 WHERE_LIMIT = 40
 SHORT_WHERE_LIMIT = 24
 
 
 def marked(page: Page, text: str) -> str:
-    """``text`` with the state's mark before it, for Slack: a phone's list shows it first."""
+    """``text`` behind the state's mark, for Slack: a phone's list shows it first."""
     update = "🔴 " if page.severity == "page" else ""
     marks = {"FIRING": "🔴 ", "RESOLVED": "✅ ", "CLOSED": "⚪ ", "ACKNOWLEDGED": "🟠 "}
     marks |= dict.fromkeys(("UPDATE", "STILL FIRING"), update)
@@ -74,19 +74,19 @@ def marked(page: Page, text: str) -> str:
 
 
 def signature(page: Page) -> str:
-    """``703ff199b4d4 · BatchDrift · 2026-11-25 06:32 UTC``: by what people look a message up."""
+    """``703ff199b4d4 · BatchDrift · 2026-11-25 06:32 UTC``: identifies a message."""
     alert = squeeze(clean(page.alert), WHERE_LIMIT)
     return f"{clean(page.incident)} · {alert} · {moment(page.times.evaluated_at, None)}"
 
 
 def next_command(page: Page) -> str:
-    """What to type now; of what is over its history."""
+    """The next command to type; for a resolved incident the one that shows its history."""
     over = f"driftwatch incidents {clean(page.incident)}"
     return over if page.event == "resolved" and not page.test else clean(page.links.explain or "")
 
 
 def target_name(page: Page) -> str:
-    """How a person calls the target: ``host:8000``, ``host:8000/1``, ``pool, 4 of 8``."""
+    """The name of the servers: ``host:8000``, ``host:8000/1``, ``pool, 4 of 8``."""
     servers = page.servers
     if servers.first and (servers.concerned == 1 or servers.of == 1):
         return clean(servers.first[0])
@@ -97,7 +97,7 @@ def target_name(page: Page) -> str:
 
 
 def given_pool(page: Page) -> str | None:
-    """The pool's name where somebody gave it one: not "default", not made of the model's name."""
+    """The pool's name if the configuration names it: not "default", not the model's name."""
     pool, model = page.labels.get("pool"), page.labels.get("model_name")
     if not pool or pool == "default" or (model and f"/{pool}".endswith(f"/{model}")):
         return None
@@ -105,13 +105,13 @@ def given_pool(page: Page) -> str | None:
 
 
 def where(page: Page) -> str:
-    """The target's name, behind its pool's where it does not begin with that."""
+    """The name of the servers, with the pool's name before it unless it begins with that."""
     name, pool = target_name(page), given_pool(page)
     return f"{pool} {name}" if pool and not name.startswith(pool) else name
 
 
 def headline(page: Page) -> str:
-    """Line 1, with Slack's mark at most 120 characters: how bad is shortened first."""
+    """Line 1, at most 120 characters with Slack's mark; the problem is shortened first."""
     name, pool = target_name(page), given_pool(page)
     wheres = [squeeze(name, WHERE_LIMIT)]
     if pool and not name.startswith(pool):
@@ -134,7 +134,7 @@ def headline(page: Page) -> str:
             both = () if bads[0] in changed else (f"{changed}; {bads[0]}",)
             bads = (*both, *(one for one in shorter(changed) if not one.endswith(_LABELS)))
             advices.append("")
-        # both are shortened step by step, how bad it is first
+        # shorten both step by step, the problem first
         pairs = product(enumerate(bads), enumerate(advices))
         ordered = sorted(pairs, key=lambda pair: (pair[0][0] + pair[1][0], pair[1][0]))
         texts = [
@@ -147,7 +147,7 @@ def headline(page: Page) -> str:
 
 
 def _ended(page: Page, start: str) -> list[str]:
-    """How long it was true, and what is so again; of a closed one why nobody watches it."""
+    """How long it lasted and what is good again; for a closed one the reason."""
     began, ended = page.times.started_at, page.times.last_true_at or page.times.resolved_at
     if page.resolved_reason:
         reason = clean(page.resolved_reason)
@@ -164,7 +164,7 @@ MOST_LINES, BODY_LIMIT, LINE_LIMIT = 6, 900, 300
 
 
 def rendered(page: Page) -> Page:
-    """The page with its texts: ``summary`` and ``lines`` of what it holds."""
+    """The page with its texts: ``summary`` and ``lines``."""
     page = page.model_copy(update={"summary": headline(page)})
     page = page.model_copy(update={"first_problem": page.first_problem or _problem(page)})
     return page.model_copy(update={"lines": lines(page)})
@@ -172,7 +172,7 @@ def rendered(page: Page) -> Page:
 
 def lines(page: Page) -> tuple[Line, ...]:
     """The body under line 1 (``page.summary``), in reading order: at most six lines and 900
-    characters; what weighs least goes.
+    characters; lines of the smallest weight go first.
     """
     of_event = {"resolved": _resolved, "verified": _verified}
     if page.test:
@@ -185,7 +185,6 @@ def lines(page: Page) -> tuple[Line, ...]:
 
 
 def _length(line: Line) -> int:
-    """Characters of a line, its time among them."""
     return len(line.label) + len(line.text) + (22 if line.at else 2)
 
 
@@ -212,7 +211,7 @@ def _firing(page: Page) -> Iterator[Line]:
 
 
 def _since(page: Page) -> str:
-    """On which servers, after which change, and what moved."""
+    """The servers, the recent change, and what moved."""
     servers, change = page.servers, clean(page.recent_change or "")
     on = few(servers.first, servers.concerned) if 1 < servers.concerned < servers.of else ""
     parts = [change, f"on {on}" if on else "", page.phrases.since]
@@ -222,7 +221,7 @@ def _since(page: Page) -> str:
 
 
 def cause_text(page: Page) -> str:
-    """Why: the inputs that the walk lacks, else the first of the rule's causes that is known."""
+    """The cause: the rule's first known one; or the inputs that the walk lacks."""
     if settings := settings_to_give(page):
         lacking = " and ".join(settings)
         return f"not determined: without {lacking} driftwatch cannot tell which limit is full"
@@ -242,7 +241,7 @@ def _resolved(page: Page) -> Iterator[Line]:
 
 
 def _verified(page: Page) -> Iterator[Line]:
-    """What came of the change that the page had advised."""
+    """The verdict on the advised change."""
     if (one := page.verification) is not None:
         at = one.change.at
         yield Line("Verified", verification_line(one, at.date()), weight=9)
@@ -253,7 +252,7 @@ def _verified(page: Page) -> Iterator[Line]:
 
 
 def _began(page: Page) -> Line:
-    """With what it began, and the worst that came of it."""
+    """The first problem, and the worst one."""
     text, worst = page.first_problem, page.worst_missed
     if worst is not None and worst.problem not in text:
         text += f"; at worst {worst.problem}"
@@ -261,7 +260,7 @@ def _began(page: Page) -> Line:
 
 
 def _problem(page: Page) -> str:
-    """What is wrong, and which limit is full."""
+    """The problem of line 1, and which limit is full."""
     problems, limit = page.phrases.problem, full(page)
     problem = next((one for one in problems if one in page.summary), problems[0])
     problem = problem.removeprefix(f"since {began(page)} ")

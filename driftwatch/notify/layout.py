@@ -1,6 +1,4 @@
-"""Text on a terminal: wrapping by columns, signs that a stream lacks, colour on state words.
-Pure.
-"""
+"""Text on a terminal: wrapping by columns, ASCII spellings, coloured state words. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.cells import cell_len, chop_cells
 
-columns = cell_len  # of a terminal that a text takes: an emoji two, a combining mark none
+columns = cell_len  # width of a text: an emoji takes two columns, a combining mark none
 _SPELLING: Mapping[str, str] = {
     "×": "x",
     "→": "->",
@@ -22,7 +20,7 @@ _SPELLING: Mapping[str, str] = {
     "±": "+-",
     "·": "*",
 }
-_STATES = "🔴🟠✅⚪"  # a word behind them says the same
+_STATES = "🔴🟠✅⚪"  # the word behind a mark has the same meaning
 _COLOURS: Mapping[str, str] = {
     "FIRING": "1;31",
     "RESOLVED": "1;32",
@@ -32,14 +30,14 @@ _COLOURS: Mapping[str, str] = {
     "undetermined": "33",
     "unknown": "33",
 }
-# a number stays beside its unit, with what is written against it: "16 min;", and n beside its own
+# a word, with the unit behind a number ("16 min;"), and "n" with its number
 _WORD = re.compile(r"\s*(?:n (?=\d))?\S+(?:(?<=\d) (?:%|s\b|ms\b|min\b|UTC\b)\S*)?")
 _COMMAND_LABEL = "next: "
 _COLOURED = re.compile(r"\b(" + "|".join(_COLOURS) + r")\b")
 
 
 def spelled(error: UnicodeError) -> tuple[str, int]:
-    """An error handler of codecs: signs by their usual spelling, the rest as escapes.
+    """Error handler for codecs: spells signs in ASCII, escapes the rest.
 
     >>> import codecs
     >>> codecs.register_error("spelled", spelled)
@@ -54,7 +52,7 @@ def spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def paint(text: str, colour: bool) -> str:
-    """Colour the words that say a state; colour never says anything a word does not."""
+    """Colour the state words; colour adds no information."""
     if not colour:
         return text
     return _COLOURED.sub(lambda m: f"\x1b[{_COLOURS[m[1]]}m{m[1]}\x1b[0m", text)
@@ -63,8 +61,7 @@ def paint(text: str, colour: bool) -> str:
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
     """Lines of at most ``width`` columns, the second and later ones indented.
 
-    Only a word longer than a whole line is broken, and none of a command to type: a path in two
-    lines is none. Runs of spaces inside a line are kept.
+    Breaks only words longer than a line, and none in a command to type. Keeps runs of spaces.
 
     >>> wrap("a limit  binds, 12 waiting", 12, " ")
     ['a limit', ' binds, 12', ' waiting']
@@ -80,7 +77,7 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
             out.append(line)
         line = (indent if out else "") + word.lstrip()
         while columns(line) > width and not text.startswith(_COMMAND_LABEL):
-            # at least one character goes out, or a wide one would never fit
+            # take at least one character: a wide one may never fit
             head = chop_cells(line, width)[0]
             head = head if len(head) > len(indent) else line[: len(indent) + 1]
             out.append(head)

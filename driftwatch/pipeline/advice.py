@@ -1,4 +1,4 @@
-"""Which findings are simulated, and what the others advise without a simulation."""
+"""Advice for findings: by a simulation, or without one."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from driftwatch.rulebook.rules import Rule
 from driftwatch.store.history import TargetAdvice
 
 _KEY = list(KEY_COLUMNS)
-# leaves that name no knob, and more load than fits: the simulation finds what helps, and how much
+# leaves of more load than fits, which name no knob: the simulation finds what helps, and how much
 _OVERLOADED = ("kv_pressure", "demand_above_targets")
 # leaves whose advice is to take the server out
 _DRAINED = ("replica_slow", "gpu_throttled")
-# a rule on this column asks for a new tune, without a diagnosis of the hour
+# a rule on this column asks for a new tune; it has no diagnosis
 STALE = "baseline_lengths_moved"
 # gates that a window with more traffic may pass
 _TRANSIENT_GATES = frozenset({"traffic", "busy_windows", "requests", "fit_itl", "fit_running"})
-# An answer needs so long since the traffic changed: a drift's first minutes are seldom typical.
+# An answer waits this long after the traffic changed: a drift's first minutes are seldom typical.
 _SETTLED = timedelta(minutes=10)
 
 
 def own_advice(leaf: Leaf | None, evidence: Mapping[str, Any]) -> Advice | None:
-    """The advice of a leaf alone (None = undetermined); None where it needs a simulation."""
+    """A leaf's own advice; None where it needs a simulation. ``leaf``: None = undetermined."""
     lost = evidence.get("gpus_lost")
     if lost and (leaf is None or leaf.kind == "change"):
         many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
         return Advice(action="none", reason=Reason("gpus_lost", f"{many} lost"))
-    if leaf is None:  # an unknown input may be why the limit binds
+    if leaf is None:  # the unknown input may explain the full limit
         return Advice(action="none", reason=Reason("undetermined", "the cause is not determined"))
     if leaf.kind == "change" or leaf.name in _OVERLOADED:
         return None
@@ -72,13 +72,13 @@ def advise(
     again: bool = False,
     used: int = 0,
 ) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
-    """Findings of a minute with their recommendations, and the answers of the simulations.
+    """The findings of a minute with their advice, and the answers of the simulations.
 
-    At most ``plan.simulations`` findings of a minute are simulated: pages before tickets before
-    notices, long waits before short ones. The others name `driftwatch recommend`.
+    A minute has at most ``plan.simulations`` simulations: pages first, then tickets, then notices,
+    long waits before short ones. The other findings name `driftwatch recommend`.
 
     Args:
-        again: their pages are made again, in the order of ``firing``.
+        again: refresh the advice, in the order of ``firing``.
         used: simulations of this minute so far.
     """
     plan, after = evaluation.plan, evaluation.state.simulates_after
@@ -122,7 +122,7 @@ def advise(
 
 
 def _of_notice(finding: Finding, utilization: float | None) -> Finding:
-    """The finding of a notice: what to do only where a target is missed, or will be at this load.
+    """A notice advises an action only where a target is missed or the load exceeds the capacity.
 
     ``utilization``: load over capacity; None = unknown.
     """
@@ -134,7 +134,7 @@ def _of_notice(finding: Finding, utilization: float | None) -> Finding:
 
 
 def _last_advice(incident: Incident) -> Advice | None:
-    """The change that its page advises; None where it advises none."""
+    """The change that the incident's page advises; None without one."""
     advice = None if incident.page is None else incident.page.advice
     return advice if advice is not None and advice.action == "change" else None
 
@@ -147,7 +147,7 @@ def _needs_simulation(
         return STALE in rule.columns, None
     leaf = _leaf(finding.diagnosis, plan)
     if incident.severity == "notice" and leaf is not None and leaf.kind in ("healthy", "notice"):
-        return True, None  # whether the servers can serve this load
+        return True, None  # the simulation tells whether the servers can serve this load
     own = own_advice(leaf, row)
     return own is None, own
 
@@ -160,7 +160,7 @@ def _rank(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, int
 
 
 def _moment(evaluation: Evaluation, target: Target, row: Mapping[str, Any], at: datetime) -> Moment:
-    """The question about a server, with the minutes of the servers beside it."""
+    """The question about a server, with the minutes of its peers."""
     targets, past = evaluation.state.targets, evaluation.past
     minutes = past.judged(target.key, at - WINDOW, at)
     beside = [past.judged(key, at - WINDOW, at) for key in peers_of(target, targets)]
@@ -176,7 +176,7 @@ def _moment(evaluation: Evaluation, target: Target, row: Mapping[str, Any], at: 
 
 
 def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, float] | None:
-    """``finding.peers`` with the capacity share of the busiest peer; None if it is not needed."""
+    """``finding.peers`` with the load over capacity of the busiest peer; None where not needed."""
     leaf = finding.diagnosis.leaf if finding.diagnosis else None
     if len(finding.concerned) > 1 or leaf not in _DRAINED:
         return None
@@ -202,7 +202,7 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
 
 
 def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
-    """The finding with the answer of a simulation."""
+    """The finding with a simulation's answer."""
     return replace(
         finding,
         advice=answer.answer.advice,
@@ -228,7 +228,7 @@ def _simulated_for(advice: Answer) -> str | None:
 
 
 def _may_be_asked_again(answer: TargetAdvice) -> bool:
-    """Whether a later window may give an answer, or another one."""
+    """Whether a later window may give a first or a different answer."""
     advice = answer.answer
     if advice.advice.action == "none":
         seconds = advice.window_seconds
@@ -242,9 +242,9 @@ def _may_be_asked_again(answer: TargetAdvice) -> bool:
 def advise_finding(
     finding: Finding, row: Mapping[str, Any], plan: Plan, moment: Moment | None = None
 ) -> Finding:
-    """A finding of ``explain`` with its recommendation; simulated where there is a moment.
+    """The finding of ``explain`` with its advice; ``moment``: simulate this, None = do not.
 
-    Pages and ``recommend`` ask the same question: a minute has one answer.
+    Pages and ``recommend`` ask the same question, so a minute has one answer.
     """
     if finding.diagnosis is None:
         return finding

@@ -35,7 +35,7 @@ from driftwatch.rulebook.values import PageForm
 
 SILENCE_FOR = "2h"
 
-# of a rule whose form has no `says`, after its own summary
+# templates for a rule whose form has no `says` and that has no summary
 _USUAL = (
     "{harm}",
     "since {began} {moved}, {unchanged}",
@@ -59,11 +59,11 @@ def build_page(
 ) -> Page:
     """The page of an incident that fired or resolved, with its texts.
 
-    ``finding``: what the rule found, None (a resolve) = as on the incident's page; ``at``: end of
-    the minute that decided it; ``form``: how the rule wants its page, None = the usual one, or as
-    it was; ``slo``: None = the targets of the evidence row; ``resolved_reason``: why it resolved
-    without a good minute; ``ended_because``: what is otherwise now, in words; ``ended_in_target``:
-    whether the targets were kept when it resolved, None = unknown.
+    ``finding``: None = a resolve, with the facts of the incident's page; ``at``: end of the minute
+    that decided it; ``form``: the rule's templates, None = the usual ones; ``slo``: None = the
+    targets of the evidence row; ``resolved_reason``: why it closed without a measured recovery;
+    ``ended_because``: what changed, in words; ``ended_in_target``: whether the latency targets were
+    met at its end, None = unknown.
     """
     page = Page(
         event=event,
@@ -93,7 +93,7 @@ def build_page(
     return rendered(page.model_copy(update={"phrases": _phrases(page, form)}))
 
 
-# what a resolve keeps of the incident's page
+# fields that a resolve takes from the incident's page
 _KEPT = (
     *("evidence", "slo", "diagnosis", "advice", "baseline", "recent_change"),
     *("peers", "phrases", "verification", "lengths", "family", "first_problem", "worst_missed"),
@@ -126,7 +126,7 @@ def _with_content(
 
 
 def _phrases(page: Page, form: PageForm | None) -> Phrases:
-    """The rule's templates, filled; of a resolve those of its page, with what is so again."""
+    """The rule's templates, filled; a resolve keeps those of its page and adds ``over``."""
     usual, last = form or PageForm(), page.phrases
     over = next(fill(page, usual.over), "")
     if page.event == "resolved" and last.problem:
@@ -148,7 +148,7 @@ def _phrases(page: Page, form: PageForm | None) -> Phrases:
 
 
 def _servers(finding: Finding | None, incident: Incident) -> Servers:
-    """The servers of a finding, the worst first; of a resolve all that the incident concerned."""
+    """The finding's servers, the worst first; for a resolve all that the incident concerned."""
     if finding is None:
         last = None if incident.page is None else incident.page.servers
         keys = tuple(one.key for one in incident.servers if one.met)
@@ -167,14 +167,14 @@ def _named(keys: Sequence[TargetKey]) -> tuple[str, ...]:
 
 
 def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> Slo | None:
-    """The targets as given, or as the evidence row carries them; None without any."""
+    """The given targets, else those of the evidence row; None without any."""
     if slo is None:
         return slo_in(evidence)
     return None if slo.ttft_seconds is None and slo.tpot_seconds is None else slo
 
 
 def _links(incident: Incident, page: Page, external_url: str | None) -> Links:
-    """Addresses where they exist, and the commands that do the rest, quoted for a shell."""
+    """Addresses where they exist, and commands, quoted for a shell."""
     matchers = [m.text for m in silence_matchers(incident) if m.text != "engine=0"]
     about = given_pool(page) if page.is_of_many or not page.servers.first else None
     explain = ["driftwatch", "explain", about or next(iter(page.servers.first), "")]

@@ -1,7 +1,7 @@
-"""What is new about an incident since its last message, and with what it ended. Pure.
+"""What changed on an incident since its last message, and why it ended. Pure.
 
-News is: users feel it clearly worse, another cause, another advice. Whether more servers are
-concerned is counted in pages.py.
+An update is sent when clearly more requests suffer, or when the cause or the advice changed.
+pages.py counts the servers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from driftwatch.notify.page import Page
 from driftwatch.notify.phrases.limits import MANY_GAVE_UP
 from driftwatch.numbers import clean, is_as_before, knob, times
 
-# An advice is computed anew where a mean length or the rate moved so far since its window: in
-# steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
+# Compute advice again when a mean length or the rate moved this far from its window. In steady
+# traffic a server's ten-minute means move less in 99 % of windows (decision 98).
 _LOAD_MOVED = math.log(1.15)
-# Of all requests: a share of ten minutes wanders by a few points.
+# Of all requests: a share over ten minutes varies by a few points.
 _CLEARLY_MORE = 0.1
 _MANY_MISS = (0.5, 0.9)
 _GIVEN_UP = "given_up_10m_low_ratio"
@@ -32,13 +32,13 @@ _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
 
 def message_facts(incident: Incident, finding: Finding, at: datetime) -> LastMessage:
-    """What a message with this finding would say, with the worst that one said before it."""
+    """The facts of a message with this finding; shares are the worst of all messages so far."""
     leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
     last, now = incident.told, finding.evidence
     limit = now.get("limit_full") or ""
     if limit == NO_LIMIT and last is not None and now.get("binding_limit") == _parts(last.cause)[1]:
-        limit = now["binding_limit"]  # it is full less often, and still holds requests back
-    # beside an engine that is slow a full limit is no cause, and no message names it
+        limit = now["binding_limit"]  # less often full, it still holds requests back
+    # a slow engine fills its batch, so messages name no full limit beside it
     is_engine = no_knob_because(now, leaf) is not None
     cause = f"{leaf} {'' if is_engine else limit}"
     missed, gave_up = _missed_ratio(finding), now.get(_GIVEN_UP)
@@ -63,19 +63,19 @@ def load_of(finding: Finding) -> dict[str, float]:
 
 
 def rests_on_another_load(page: Page, told: LastMessage, finding: Finding) -> bool:
-    """Whether the load moved away from that of a simulated answer; not after a change was made."""
+    """Whether the load left that of the simulated advice; False once the advice was followed."""
     advice = page.advice
     if advice is None or advice.basis != "simulation" or page.verification is not None:
         return False
     grew = {
         n: math.log(now / told.load[n]) for n, now in load_of(finding).items() if n in told.load
     }
-    # fewer finished requests and shorter answers may be those of clients that gave up
+    # fewer finished requests and shorter generations may come from clients that gave up
     return max(grew.values(), default=0.0) >= _LOAD_MOVED or grew.get(_LOAD[0], 0.0) <= -_LOAD_MOVED
 
 
 def _missed_ratio(finding: Finding) -> float | None:
-    """The share of requests that miss a target for certain."""
+    """The lower bound of the share of requests that missed a target."""
     met = []
     for name in ("ttft", "tpot"):
         least, most = (
@@ -86,8 +86,8 @@ def _missed_ratio(finding: Finding) -> float | None:
 
 
 def is_worse(told: LastMessage, finding: Finding) -> bool:
-    """Whether users feel it clearly worse than any message said: clients begin to give up, twice as
-    many requests miss a target, half of all do, or nine in ten. Unknown shares are not compared.
+    """Whether it is clearly worse than in every message: clients begin to give up, twice as many
+    requests miss a target, half of all do, or nine in ten. Unknown shares are not compared.
     """
     gave_up, before = finding.evidence.get(_GIVEN_UP), told.given_up_ratio
     if gave_up is not None and before is not None and before < MANY_GAVE_UP <= gave_up:
@@ -98,44 +98,38 @@ def is_worse(told: LastMessage, finding: Finding) -> bool:
     return missed >= 2 * before or any(before < level <= missed for level in _MANY_MISS)
 
 
-def said_missed(told: LastMessage | None, finding: Finding) -> bool:
-    """Whether a message said that more requests miss a target than may."""
+def reported_missed(told: LastMessage | None, finding: Finding) -> bool:
+    """Whether a message reported a missed latency target."""
     before, share = None if told is None else told.missed_ratio, finding.evidence.get("slo_share")
     return before is not None and share is not None and before > 1 - share
 
 
 def advice_news(old: Page, answer: Finding, told: LastMessage) -> str | None:
-    """What to send after another answer: empty = the same advice; None = keep the one before."""
+    """The text to send for a new answer: "" = the same advice; None = keep the earlier advice."""
     advice = answer.advice
     if is_final(answer) and (words := what_changed(old.advice, advice)) is not None:
         return words
     was_promised = old.asked_again_at is not None
     if old.advice is not None and old.advice.action == "change" and is_no_answer(advice):
-        # twice there was none for the load of now, and the forecast was made for another
+        # two answers in a row had no advice, and the old forecast is for another load
         is_other = was_promised and rests_on_another_load(old, told, answer)
         return f"advice withdrawn: {no_advice(advice)}" if is_other else None
     if not is_final(answer):
         return None
     if was_promised and is_no_answer(old.advice):
         return no_advice(advice)
-    return None if says_less(old.advice, advice) or is_no_answer(advice) else ""
+    return None if is_weaker(old.advice, advice) or is_no_answer(advice) else ""
 
 
 def is_final(answer: Finding) -> bool:
-    """Whether to send an answer: "no knob helps" of a drift's first minutes may still change."""
+    """Whether to send an answer: in a drift's first minutes "no knob helps" may still change."""
     stays = answer.advice is not None and answer.advice.action not in ("insufficient", "none")
     return stays or not answer.asked_again
 
 
 def what_changed(before: Advice | None, now: Advice | None) -> str | None:
-    """What another answer changes, in words; None = nothing.
-
-    >>> why = Reason("no_knob_helps", "every limit has room")
-    >>> none = Advice("none", why, instead=("add 2 replicas: all in target",))
-    >>> what_changed(None, none)
-    'advice now: add 2 replicas, before none yet'
-    """
-    if is_no_answer(now) or says_less(before, now):
+    """How the advice changed: ``advice now: add 2 replicas, before none yet``; None = not."""
+    if is_no_answer(now) or is_weaker(before, now):
         return None
     one, other = _short_text(before), _short_text(now)
     if one == other:
@@ -145,9 +139,9 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
 
 
 def is_other_cause(now: str, told: str) -> bool:
-    """Whether the leaf or the full limit is another; an unknown limit is none."""
+    """Whether the leaf or the full limit changed; an unknown limit does not count."""
     (leaf, limit), (leaf_told, limit_told) = _parts(now), _parts(told)
-    # a limit that fills again is no news: the update "is no longer full" said what still misses
+    # a limit that fills again needs no update: "is no longer full" named what is still missed
     is_known = limit != "" and limit_told not in ("", NO_LIMIT)
     return leaf != leaf_told or (limit != limit_told and is_known)
 
@@ -166,7 +160,6 @@ def cause_changed(told: str, now: str, page: Page | None) -> str:
 
 
 def _parts(cause: str) -> tuple[str, str]:
-    """Leaf and full limit of a message's cause."""
     leaf, _, limit = cause.partition(" ")
     return leaf, limit
 
@@ -176,7 +169,7 @@ def _limit_words(limit: str) -> str:
 
 
 def is_no_answer(advice: Advice | None) -> bool:
-    """Whether there is no answer: neither advice, nor the finding that nothing helps."""
+    """Whether the simulation gave neither advice nor the result that nothing helps."""
     return advice is None or advice.action == "insufficient"
 
 
@@ -185,9 +178,9 @@ def no_advice(advice: Advice | None) -> str:
     return "no advice" if advice is None else f"no advice: {advice.why}"
 
 
-def says_less(before: Advice | None, now: Advice | None) -> bool:
-    """Whether an answer says less than the one before: none after "no knob helps", the same
-    without a simulation, or that fewer replicas would do.
+def is_weaker(before: Advice | None, now: Advice | None) -> bool:
+    """Whether the new answer is weaker: none after "no knob helps", the same without a simulation,
+    or fewer replicas.
     """
     if before is None or now is None or now.action == "insufficient":
         return before is not None and before.action == "none"
@@ -198,7 +191,6 @@ def says_less(before: Advice | None, now: Advice | None) -> bool:
 
 
 def _short_text(advice: Advice | None) -> str:
-    """An answer in a few words."""
     if advice is None or advice.action == "insufficient":
         return "none yet"
     if advice.action == "change":
@@ -211,7 +203,7 @@ def _short_text(advice: Advice | None) -> str:
     return f"{text[:1].lower()}{text[1:]}" if advice.basis is None else "no setting helps"
 
 
-# cause of a diagnosis → what moved, and its ratio to the baseline
+# cause of a diagnosis → what moved, and the column of its ratio to the baseline
 _MOVED_BY_CAUSE = {
     "prompts": ("prompts", "prompt_tokens_mean_ratio"),
     "generations": ("generations", "generation_tokens_mean_ratio"),
@@ -224,8 +216,7 @@ def ended_because(page: Page | None, here: pl.DataFrame, change: str = "") -> st
     """``generations are back near the baseline's; max_num_seqs is still 48, so it can come back``;
     empty where neither is known.
 
-    ``here``: the rows of the incident's servers when it ended; ``change``: what was changed on them
-    while it lasted.
+    ``here``: the rows of its servers at its end; ``change``: what changed on them while it lasted.
     """
     first = None if page is None else page.as_first.diagnosis
     if page is None or page.severity == "notice":

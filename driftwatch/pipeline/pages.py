@@ -37,8 +37,8 @@ from driftwatch.pipeline.news import (
     is_worse,
     load_of,
     message_facts,
+    reported_missed,
     rests_on_another_load,
-    said_missed,
 )
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
 from driftwatch.pipeline.onset import LOOK_BACK, condition_onset
@@ -222,7 +222,7 @@ class _OpenPages:
         told = self._open[refresh.incident.id].told
         if row.get("target_missed") is not False:  # unknown is not served
             return False
-        return _is_false(self._evaluation, refresh) or said_missed(told, finding)
+        return _is_false(self._evaluation, refresh) or reported_missed(told, finding)
 
     def _needs_answer(self, refresh: Transition, found: Found) -> bool:
         """Whether a page needs another answer: it waits for one, or its own fits no longer."""

@@ -14,7 +14,7 @@ from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.headline import headline, rendered
 from driftwatch.notify.page import Acknowledgement
-from driftwatch.pipeline.news import says_less, what_changed
+from driftwatch.pipeline.news import is_weaker, what_changed
 
 LATER = AT + timedelta(minutes=5)
 REPLICAS = ("+3 replicas: forecast 97 % in target",)
@@ -86,16 +86,16 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
     )
     measured = replayed.model_copy(update={"basis": "measured"})
     assert what_changed(replayed, measured) is None
-    assert says_less(replayed, measured)
+    assert is_weaker(replayed, measured)
     change = Advice(
         action="change",
         reason=Reason("other", "best"),
         moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
     )
-    assert not says_less(replayed, change)
+    assert not is_weaker(replayed, change)
     assert (what_changed(None, change) or "").startswith("advice now: set max_num_seqs 8 → 40, ")
     four, three = (replayed.model_copy(update={"replicas": n}) for n in (4, 3))
-    assert says_less(four, three) and not says_less(three, four)
+    assert is_weaker(four, three) and not is_weaker(three, four)
 
 
 def test_an_update_of_an_acknowledged_incident() -> None:
