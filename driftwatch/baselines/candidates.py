@@ -75,7 +75,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
     if until is None:
         return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
     since = until - LONGEST - timedelta(hours=1)
-    troubles = _troubles(store.incidents(since=since, limit=100_000, pages=False))
+    troubles = _fired(store, since)
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         with Store.open(place, migrate=False) as again:
@@ -107,9 +107,8 @@ def material_of_replayed(store: Store, plan: Plan) -> Material:
     if reach is None:
         return Material(lambda _: _no_rows(), targets, plan)
     first, last = reach
-    troubles = _troubles(store.incidents(limit=100_000, pages=False))
     rows = store.past(first, last).select(*MINUTE_SCHEMA, *_JUDGED)
-    done = marked(rows, troubles)
+    done = marked(rows, _fired(store))
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         return done.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
@@ -117,9 +116,11 @@ def material_of_replayed(store: Store, plan: Plan) -> Material:
     return Material(load, targets, plan, last, what_ran(done, targets, plan))
 
 
-def _troubles(incidents: Iterable[Incident]) -> list[Incident]:
-    """Incidents that paged: what only informs does not spoil a baseline."""
-    return [one for one in incidents if one.severity == "page" and one.firing_at is not None]
+def _fired(store: Store, since: datetime | None = None) -> list[Incident]:
+    """Incidents that fired, of any severity, pages last."""
+    found = store.incidents(since=since, limit=100_000, pages=False)
+    fired = [one for one in found if one.firing_at is not None]
+    return sorted(fired, key=lambda one: one.severity == "page")
 
 
 def _no_rows() -> pl.DataFrame:
@@ -165,14 +166,13 @@ class Candidate:
             for one in left_out_of(self.rows)
             if one.why.startswith(_GRAVE)
         ]
-        if (lacking := self.lacking) is not None:
+        good = _good(self.rows)
+        if good.is_empty():
+            whys = dict.fromkeys(one.why for one in left_out_of(self.rows))
+            problems.append(f"0 usable minutes: left out for {' and '.join(whys)}")
+        elif (lacking := _lacking(good)) is not None:
             problems.append(f"too little for a load model: {lacking}")
         return tuple(problems)
-
-    @property
-    def lacking(self) -> str | None:
-        """What its minutes lack for a load model; None = nothing."""
-        return _lacking(_good(self.rows))
 
     @property
     def proposal(self) -> Proposal | None:

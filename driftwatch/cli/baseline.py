@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ _LEFT_OUT = 6  # stretches that are printed
 _LISTED = 8  # names in an error
 _WHY_CHARACTERS = 500
 _HEADER = ("ID", "OF", "FROM UTC", "LENGTH", "BY", "STATE")
+_SHADOWED = "not in force: each of its servers has a baseline of its own"
 _UNFIT = "no minute is fit for a baseline"
 
 
@@ -51,7 +53,6 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
     and no window is fit for one.
     """
     from driftwatch.baselines.candidates import Subject, offer, subjects, without_baseline
-    from driftwatch.baselines.in_force import notes_on
 
     material = _material(history)
     baselines, more = material.baselines.every, 0
@@ -64,8 +65,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
         if not baselines and not wanted:
             raise _unknown(f"no baseline, server or pool {name!r}", material)
     offers = [offer(material, subject) for subject in wanted]
-    notes = notes_on(material.baselines, material.targets, material.ran)
-    notes |= _shadowed(baselines, material)
+    notes = _notes(baselines, material)
     if as_json:
         in_force = [{**one.document(), "note": notes.get(one.id)} for one in baselines]
         proposals = [_document(one) for one in offers]
@@ -73,7 +73,8 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
             {"schema_version": 2, "in_force": in_force, "proposals": proposals, "more": more}
         )
     else:
-        _print(baselines, offers, notes, None if name is None and history.is_stored else history)
+        of = None if name is None and history.is_stored else history
+        _print(baselines, offers, notes, _shadowed(material), of)
         if more:
             print_note(f"{plural(more, 'server')} more without a baseline")
     return EXIT_ANSWERED if baselines or any(one.is_fit for one in offers) else EXIT_NO_VERDICT
@@ -119,8 +120,8 @@ def accept_command(
     if as_json:
         documents = [one.document() for one in baselines]
         print_json({"schema_version": 2, "accepted": documents, "refused": refusals})
+    notes = _notes(baselines, material, baselines)
     for one in [] if as_json else baselines:
-        notes = _shadowed([one], material, baselines)
         span = f"{span_text(one.since, one.until)} ({duration(one.length.total_seconds())})"
         print_wrapped(f"baseline {one.id} of {one.subject}: {span}, {_state(one, notes)}")
         if one.length < LONG_ENOUGH:
@@ -134,18 +135,25 @@ def accept_command(
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
 
 
-def _shadowed(
+def _notes(
     baselines: Sequence[Baseline], material: Material, new: Sequence[Baseline] = ()
 ) -> dict[str, str]:
-    """Id of a pool's baseline that holds for no server → why: each server has its own."""
+    """Id → why a baseline is not in force, or what changed since."""
+    from driftwatch.baselines.in_force import notes_on
+
+    shadowed = _shadowed(material, new)
+    notes = notes_on(material.baselines, material.targets, material.ran)
+    return notes | {
+        one.id: _SHADOWED for one in baselines if one.scope == "pool" and one.pool in shadowed
+    }
+
+
+def _shadowed(material: Material, new: Sequence[Baseline] = ()) -> set[str]:
+    """Pools whose servers each have a baseline of their own: the pool's holds for none."""
     every = (*material.baselines.every, *new)
     own = {(one.instance, one.engine) for one in every if one.scope == "target"}
-    notes: dict[str, str] = {}
-    for one in baselines:
-        servers = {tuple(key) for key, of in material.targets.items() if of.pool == one.pool}
-        if one.scope == "pool" and servers and servers <= own:
-            notes[one.id] = "not in force: each of its servers has a baseline of its own"
-    return notes
+    without = {one.pool for key, one in material.targets.items() if tuple(key) not in own}
+    return {one.pool for one in material.targets.values() if one.pool} - without
 
 
 def _refuse_contradictions(
@@ -237,6 +245,7 @@ def _print(
     baselines: Sequence[Baseline],
     offers: Sequence[Offer],
     notes: Mapping[str, str],
+    shadowed: AbstractSet[str],
     history: History | None,
 ) -> None:
     """A row each; with ``history`` each proposal as a block, with what it leaves out."""
@@ -250,7 +259,7 @@ def _print(
     print_table(_HEADER, rows)
     if history is not None:
         for one in offers:
-            _print_offer(one, history)
+            _print_offer(one, history, _SHADOWED if one.subject.name in shadowed else None)
     elif any(one.is_fit for one in offers):
         print_note("driftwatch baseline accept SERVER puts its proposal in force")
 
@@ -272,8 +281,11 @@ def _state(one: Baseline, notes: Mapping[str, str]) -> str:
     return f"{state}; {note}" if note else state
 
 
-def _print_offer(one: Offer, history: History) -> None:
-    """A block: the window, how good it is, what it leaves out, how to accept it."""
+def _print_offer(one: Offer, history: History, not_in_force: str | None) -> None:
+    """A block: the window, how good it is, what it leaves out, how to accept it.
+
+    ``not_in_force``: why an accepted one would hold for no server.
+    """
     from driftwatch.baselines.candidates import proposal_text
 
     proposal, name = one.proposal, one.subject.name
@@ -293,6 +305,7 @@ def _print_offer(one: Offer, history: History) -> None:
     if len(one.left_out) > _LEFT_OUT:
         texts.append(f"  left out  and {len(one.left_out) - _LEFT_OUT} more (--json)")
     if proposal is not None and one.is_fit:
+        texts += [] if not_in_force is None else [f"  note    if accepted, {not_in_force}"]
         texts.append(f"accept:   {_accepted_by(one, history)}")
     elif proposal is not None:
         texts.append("accept:   not yet: without a load model it would be refused")

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from command_cases import Run
 from fakes.manual_clock import ManualClock
+from made_incidents import incident_of
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service
-from driftwatch.store import Store
+from driftwatch.store import Store, TickRecord
 
 # run_slow: 22 min at its own speed, 12 min slowed by 25 %, 8 min recovered
 GOOD = ("--from", "2026-11-21T08:48:00Z", "--to", "2026-11-21T09:06:00Z")
@@ -82,14 +83,19 @@ def test_a_refused_window_is_accepted_where_a_person_says_why(run: Run, db: str)
     assert run(*short, "--anyway")[0] == 2
     assert _json(run, "list", "--db", db)["in_force"] == []
     code, out, _ = run(*short, "--anyway", "--why", "nothing else runs today")
-    assert code == 0
-    assert "no load model: " in out
+    assert (code, "no load model: " in out) == (0, True)
     (one,) = _json(run, "list", "--db", db)["in_force"]
     assert one["load_model"] is None
     assert one["why"].startswith("nothing else runs today; accepted although too little")
 
 
-def test_an_incident_is_left_out_of_a_proposal(run: Run, shared_data: Path) -> None:
+def test_an_incident_is_left_out_of_a_proposal(run: Run, shared_data: Path, db: str) -> None:
+    notice = incident_of(servers=("host:8000", "b:1"), at=SLOWED_AT, severity="notice")
+    with Store.open(Path(db)) as store:
+        store.commit_tick(TickRecord(until=SLOWED_AT, incidents=(notice,)))
+    code, out, _ = run("accept", "host:8000", *GOOD, "--db", db)
+    assert (code, "0 usable minutes: left out for incident X" in out) == (1, True)
+    assert "no minute is fit for a baseline" in run("list", "host:8000", "--db", db)[1]
     recording = ("--recording", str(shared_data / "vllm-0.32" / "run_slow"))
     (proposal,) = _json(run, "list", *recording)["proposals"]
     assert "incident SlowerAtEqualLoad" in {part["why"] for part in proposal["left_out"]}

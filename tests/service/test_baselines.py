@@ -200,6 +200,9 @@ MINUTE = timedelta(minutes=1)
 
 
 SLEEPS = {"engine_asleep": pl.col("end").is_between(BEGIN + 20 * MINUTE, BEGIN + 29 * MINUTE)}
+# for 20 minutes, and in a single one
+MISSED = pl.col("end").is_between(BEGIN + 5 * MINUTE, BEGIN + 24 * MINUTE)
+MISSES = {"slo_missed": MISSED | (pl.col("end") == BEGIN + 50 * MINUTE)}
 RESTARTS = {"restarted": pl.col("end") == BEGIN + 20 * MINUTE}
 
 
@@ -210,6 +213,7 @@ RESTARTS = {"restarted": pl.col("end") == BEGIN + 20 * MINUTE}
         (20, {}, range(21, 31), "its first 10 min"),
         (0, {}, range(0), None),  # it may have run for long
         (0, SLEEPS, range(20, 30), "the engine sleeps"),
+        (0, MISSES, range(1, 25), "the SLO is missed"),
         (0, RESTARTS, range(20, 30), "restart and the 10 min after it"),
     ],
 )
