@@ -43,6 +43,7 @@ class Loss(BaseModel):
     loss: float  # how much ln r fell, above 0
     own: float = 0.0  # ln r of its last half hour before: the loss is measured against it
     compared_with: str = ""  # id of the model; against another one the loss is unknown
+    is_over: bool = False  # regained, and kept while the baseline has no like work
 
 
 class Day(BaseModel):

@@ -110,10 +110,10 @@ class PastMinutes:
 
 
 def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any]:
-    """The row; an unknown verdict on speed becomes true if the last known one was.
+    """The row; where the speed is unknown its verdict becomes true if the last known one was.
 
-    A slower engine fills its batch and leaves the loads that its baseline covers: its speed is
-    unknown just when no knob must be raised. A restart or a change begins another engine.
+    A slower engine may preempt or stall: its speed is unknown just when no knob must be raised. A
+    speed that is known and not judged is not slower. A restart or a change begins another engine.
 
     Args:
         past: minutes of the same target before its end, by time, with the detectors' verdicts.
@@ -129,12 +129,13 @@ def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any
         if name in past.columns and past[name].fill_null(False).any():
             past = past.slice(int(past[name].fill_null(False).arg_true()[-1]) + 1)
     for verdict, ratio in _SPEED.items():
-        if verdict not in past.columns or values.get(verdict) is not None:
+        is_measured = values.get(verdict) is not None or values.get(ratio) is not None
+        if verdict not in past.columns or is_measured:
             continue
         judged = past.filter(pl.col(verdict).is_not_null())
         if len(judged) and judged[verdict][-1]:
             values[verdict] = True
-            if ratio in past.columns and values.get(ratio) is None:
+            if ratio in past.columns:
                 values[ratio] = judged[ratio][-1]
     return values
 

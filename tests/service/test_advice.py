@@ -159,6 +159,7 @@ def test_what_was_last_known_holds_while_it_is_unknown() -> None:
         (UNKNOWN, _past(None, None)),
         (UNKNOWN, no_minutes()),
         ({"slower_at_equal_load": False}, _past(True, True)),  # it is known now
+        (UNKNOWN | {"speed_at_equal_load_ratio": 1.1}, _past(True, True)),  # measured, not judged
         (UNKNOWN, _past(True, True, None, restarted=[False, False, True])),  # another engine
         (UNKNOWN, _past(True, None, None, configuration_changed=[None, True, None])),
     ],

@@ -139,25 +139,26 @@ def verdicts(
     now = np.arange(start, grid.minutes)[None, :]
     judged = now >= np.maximum(starts, WINDOW - 1)[:, None]
     reached = now >= np.maximum(starts - 1, WINDOW - 1)[:, None]
-    # thresholds are needed for scored minutes, for slow ones, and for the minute before each
+    # thresholds are needed for scored minutes, and for all of a target that is or was slow
+    is_held = np.array([one is not None for one in own]) | [one is not None for one in peer]
     low = (perhaps_low(r, LOW) & is_own | perhaps_low(relative, LOW))[:, start:]
-    low[:, :-1] |= low[:, 1:].copy()
+    low = (low.any(axis=1) | is_held)[:, None]
     at = np.nonzero(reached & (low | (now >= first - 1)))
     level, against = np.full((2, *judged.shape), np.nan)
     level[at] = level_of(_windows(r, at[0], start + at[1]))
     against[at] = level_of(_windows(relative, at[0], start + at[1]))
     low = np.fmin(np.where(is_own, level, np.nan), against) <= LOW
-    low[:, :-1] |= low[:, 1:].copy()
+    low = (low.any(axis=1) | is_held)[:, None]
     at = np.nonzero(np.isfinite(level) & (low | (now >= first - 1)))
     found = _thresholds(grid, every, r, at[0], start + at[1], start)
     limit, usual, smallest, against_limit, against_usual, unlike = found
     limit, against_limit = _lower(limit), _lower(against_limit)
     ids = [one.id for one in every]
     begins = (level <= limit) & judged & is_own
-    slower, losses, before = _slow_minutes(begins, usual, level, r, starts, own, ids, start)
+    slower, losses, before = _slow_minutes(begins, usual, limit, level, r, starts, own, ids, start)
     begins = (against <= against_limit) & judged
     than_pool, peers_losses, _ = _slow_minutes(
-        begins, against_usual, against, relative, starts, peer, ids, start
+        begins, against_usual, against_limit, against, relative, starts, peer, ids, start
     )
     scored = slice(first - start, None)
     has_limit = (than_pool | np.isfinite(against_limit)) & np.isfinite(against)
@@ -233,6 +234,7 @@ def _lower(limit: Floats) -> Floats:
 def _slow_minutes(
     begins: Flags,
     usual: Floats,
+    limit: Floats,
     level: Floats,
     r: Floats,
     starts: Indices,
@@ -242,7 +244,9 @@ def _slow_minutes(
 ) -> tuple[Flags, list[Loss | None], Floats]:
     """Which minutes are slow: from a beginning until most of the loss is regained.
 
-    Returns also the losses after the last minute, and ln r before the loss in slow minutes, else 0.
+    Where ``limit`` is unknown after a loss ended, it becomes the level at which the loss ended: the
+    target is not slower while its speed stays above it. Returns also the losses after the last
+    minute, and ln r before the loss in slow minutes, else 0.
     """
     slow, own = np.zeros(begins.shape, dtype=bool), np.zeros(begins.shape)
     ends = list(held)
@@ -254,6 +258,10 @@ def _slow_minutes(
     for number, row in enumerate(rows.tolist()):
         now = held[row]
         for minute in range(max(int(starts[row]) - start, 0), begins.shape[1]):
+            enough = np.inf if now is None else now.before - (1.0 - REGAINED) * now.loss
+            is_back, is_like = back[number, minute] >= enough, np.isfinite(limit[row, minute])
+            if now is not None and now.is_over and (is_like or not is_back):
+                now = None
             if now is None and begins[row, minute]:
                 was = min(float(np.nan_to_num(usual[row, minute])), 0.0)
                 fell = max(was - float(level[row, minute]), LEAST_LOSS)
@@ -264,12 +272,12 @@ def _slow_minutes(
                 wander = float(np.median(past)) if len(past) >= BEFORE_KNOWN else 0.0
                 wander = min(max(wander, -MOST_WANDER), MOST_WANDER)
                 now = Loss(before=was, loss=fell, own=wander, compared_with=ids[row])
-            elif now is not None and (
-                back[number, minute] >= now.before - (1.0 - REGAINED) * now.loss
-            ):
-                now = None
-            slow[row, minute] = now is not None
-            own[row, minute] = now.own if now is not None else 0.0
+            elif now is not None and is_back:
+                now = None if is_like else now.model_copy(update={"is_over": True})
+            if now is not None and now.is_over:
+                limit[row, minute] = enough
+            elif now is not None:
+                slow[row, minute], own[row, minute] = True, now.own
         # a loss is dropped once the speed was unknown for an hour
         ends[row] = now if known[number] else None
     return slow, ends, own

@@ -24,19 +24,27 @@ _NAMED_METRICS = 2
 _KEEPS_SPEED = 0.95  # of its usual speed: what equal load is measured to, as in the trees
 
 
-def slower(page: Page) -> str:
-    """``19 % slower at equal load``."""
+def slower(page: Page) -> str | None:
+    """``19 % slower at equal load``; None once the speed is back."""
+    return None if page.value("slower_at_equal_load") is False else _slower(page)
+
+
+def _slower(page: Page) -> str:
     ratio = page.value("speed_at_equal_load_ratio")
     if ratio is not None and ratio < 1:
         return f"{'up to ' if page.is_of_many else ''}{percent(1 - ratio)} slower at equal load"
     return "slower at equal load"
 
 
-def slower_than_peers(page: Page) -> str:
-    """``19 % slower at equal load``; by its peers where its own speed does not show it."""
+def slower_than_peers(page: Page) -> str | None:
+    """``19 % slower at equal load``; by its peers where its own speed does not show it; None once
+    it is as fast as they are.
+    """
+    if page.value("slower_than_pool") is False:
+        return None
     ratio, own = page.value("speed_against_pool_ratio"), page.value("speed_at_equal_load_ratio")
     if own is not None and (own <= _KEEPS_SPEED or (ratio is None and own < 1)):
-        return slower(page)
+        return _slower(page)
     by = f"{percent(1 - ratio)} " if ratio is not None and ratio < 1 else ""
     return f"{by}slower than its peers at equal load"
 
@@ -82,8 +90,8 @@ def step_time(page: Page) -> str | None:
 def peers(page: Page) -> str | None:
     """``1 of 8 replicas, the others run at 99 to 101 % of their usual speed``."""
     speeds, concerned = page.peers, page.servers.concerned
-    if 1 < page.servers.of <= concerned:
-        return None  # there are no others, and line 1 counts the servers
+    if 1 < page.servers.of <= concerned or page.value("slower_at_equal_load") is False:
+        return None  # there are no others, and line 1 counts the servers; or the speed is back
     if not speeds or "slower" not in speeds:
         median = page.value("pool_speed_at_equal_load_ratio")
         return median and f"the others run at {percent(median)} of their usual speed"
