@@ -1,1 +1,1 @@
-"""Incidents: their life, and who gets which message about them, and when. Pure."""
+"""Incidents, their life cycle, and their messages: to whom and when. Pure."""

@@ -1,4 +1,4 @@
-"""What people did, and messages to receivers: planned, and in the outbox. Pure."""
+"""Messages to receivers, planned or in the outbox; and people's actions. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from driftwatch.incidents.incident import Event, Incident
 from driftwatch.notify.page import Page
 from driftwatch.numbers import moment, plural
 
-# what a message is about: an incident, a week's report
+# a message is about an incident or a week's report
 Kind = Literal["incident", "report"]
 MessageEvent = Event | Literal["report"]
-# dead: given up, and counted as undelivered; withdrawn: a later message says what this one would
+# dead: driftwatch gave up, and counts it as undelivered; withdrawn: a later message replaces it
 DeliveryStatus = Literal["pending", "sent", "dead", "withdrawn"]
 
 
@@ -25,52 +25,52 @@ class PlannedDelivery(Document):
     subject: str  # incident id or week
     event: MessageEvent
     receiver: str  # the receiver's name, never its URL
-    # the page, or the report as JSON; None: forgotten, some days after it was sent
+    # the page, or the report as JSON; None: deleted some days after it was sent
     payload: Page | dict[str, Any] | None
-    planned_at: datetime  # from when it may be sent
+    planned_at: datetime  # earliest time to send it
     kind: Kind = "incident"
-    number: int = 0  # 0 the first of this event; 1 its first repeat, or the second update
+    number: int = 0  # 0 = the first of this event; 1 = its first repeat, or the second update
 
     @property
     def incident_id(self) -> str | None:
-        """Of an incident: the subject."""
+        """The incident's id; None for a report."""
         return self.subject if self.kind == "incident" else None
 
 
 class Delivery(PlannedDelivery):
-    """A planned delivery in the outbox, and how far it got."""
+    """A planned delivery in the outbox, with its progress."""
 
     id: int  # number in the outbox
     status: DeliveryStatus
-    attempts: int  # attempts made
-    next_attempt_at: datetime | None = None  # when to try next, None unless pending
-    last_attempt_at: datetime | None = None  # when it was tried last, None before
+    attempts: int  # so far
+    next_attempt_at: datetime | None = None  # None unless pending
+    last_attempt_at: datetime | None = None  # None before the first attempt
     last_error: str | None = None  # why the last attempt failed
-    sent_at: datetime | None = None  # when a receiver took it
+    sent_at: datetime | None = None  # when the receiver accepted it
 
 
 class AttemptResult(NamedTuple):
-    """What became of one attempt at a delivery."""
+    """The result of one attempt at a delivery."""
 
     delivery: Delivery
-    at: datetime  # when it ended
-    error: str | None = None  # why the receiver did not accept it; None = it did
-    next_attempt_at: datetime | None = None  # after an error; None = it is given up
-    # what the receiver calls its message, for the next about the same incident; None: as before
+    at: datetime  # end of the attempt
+    error: str | None = None  # why the receiver refused it; None = it accepted
+    next_attempt_at: datetime | None = None  # after an error; None = no further attempt
+    # the receiver's ids of its message, for the incident's next message; None = keep the old ones
     conversation: Mapping[str, str] | None = None
 
 
 class Backlog(NamedTuple):
-    """What one receiver has not accepted."""
+    """One receiver's undelivered messages."""
 
     pending: int
-    oldest_at: datetime | None  # when the oldest pending one was planned, None without one
-    dead: int  # given up
+    oldest_at: datetime | None  # planned time of the oldest pending one; None without one
+    dead: int  # messages that driftwatch gave up
 
 
-# which are messages to the receivers of the incident
+# actions that send an update to the incident's receivers
 Acknowledging = Literal["acknowledge", "unacknowledge"]
-# which are kept; no receiver gets a message
+# actions that send nothing
 KeptAction = Literal[
     "note",
     "mark",
@@ -85,27 +85,27 @@ COMMAND_LINE, WEB = "command line", "web"
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that one person did."""
+    """One action of one person."""
 
     id: int  # number in the store; later ones are larger
-    incident_id: str | None  # None = it is about no incident
+    incident_id: str | None  # None = about no incident
     action: ActionName
     at: datetime
-    by: str  # who
-    comment: str  # why; empty = not given
-    via: str  # where it was done: command line, a receiver's name
-    request_id: str | None = None  # what a receiver calls the click, None = nothing
-    # when its messages were planned, or that it has none was clear; None = not yet
+    by: str  # the person
+    comment: str  # the reason; empty = none
+    via: str  # the command line, the web, or a receiver's name
+    request_id: str | None = None  # a receiver's id of the click; None without one
+    # when the planner handled it, with or without messages; None = not yet
     planned_at: datetime | None = None
-    subject: str | None = None  # silence or baseline that it is about, or the mark; None = nothing
+    subject: str | None = None  # id of its silence or baseline, or the mark; None without one
 
 
 class ActionResult(NamedTuple):
-    """What came of an action."""
+    """The result of an action."""
 
-    incident: Incident  # as it is now
-    is_new: bool  # whether this call did it
-    # this one, or what the same request did before; None where another acknowledgement stays
+    incident: Incident  # after the action
+    is_new: bool  # whether this call changed something
+    # this action, or the earlier one of the same request; None where another acknowledgement stays
     action: Action | None
 
 

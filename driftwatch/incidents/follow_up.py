@@ -1,4 +1,4 @@
-"""What receivers get of an incident after its page: the page once more, with what is new. Pure."""
+"""Messages after an incident's first page: the page again, with the news. Pure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,16 @@ def follow_up(
     at: datetime,
     changed: str | None = None,
 ) -> Page:
-    """What receivers are sent: the page with what is new, ``advice`` or ``verification``.
-
-    ``changed``: of ``updated``, what is otherwise than on the page before, in words.
-    """
+    """The page as an update, or with its verification; ``changed``: the update's news, in words."""
     times = page.times.model_copy(update={"evaluated_at": at})
     update = {"event": event, "times": times, "changed": changed}
     return rendered(page.model_copy(update=update))
 
 
 def sent_page(incident: Incident, about: MessageAbout) -> Page | None:
-    """What receivers are sent: the incident's page, with who acknowledged it and what changed.
+    """The payload of a message: the incident's page, with its acknowledgement and the news.
 
-    A page that goes out for the first time is as it was made.
+    A page that goes out for the first time stays as it was built.
     """
     if (page := incident.page) is None:
         return None

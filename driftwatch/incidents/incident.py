@@ -1,4 +1,4 @@
-"""An incident: a rule and a pool, with the servers concerned; and what happened to it. Pure."""
+"""An incident: a rule and a pool, with the servers concerned and its messages. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def identity(rule: str, pool: str) -> str:
-    """Rule and pool as one text; never holds a value.
+    """Rule and pool as one text, without any measured value.
 
     >>> identity("BatchLimitBinding", "rag-8b")
     'BatchLimitBinding{pool="rag-8b"}'
@@ -32,13 +32,13 @@ def identity(rule: str, pool: str) -> str:
 
 
 def incident_id(key: str, minute_start: datetime) -> str:
-    """Twelve hex digits from the identity and the start of the first true minute."""
+    """Twelve hex digits of a hash of the key and the start of the first true minute."""
     text = key + minute_start.astimezone(UTC).isoformat()
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class ServerCondition(Document):
-    """A rule's condition on one server, in evidence time: unknown minutes add to neither side."""
+    """A rule's condition on one server. Unknown minutes count neither as true nor as false."""
 
     instance: str
     engine: str = "0"
@@ -46,66 +46,66 @@ class ServerCondition(Document):
     last_true_at: datetime  # end of the last minute in which it was true
     true_seconds: float = 0.0
     false_seconds: float = 0.0  # since it was last true
-    met: bool = False  # it was true for the rule's `for`
-    recovered: bool = False  # it was false for the rule's `keep_firing_for`
-    inhibited_by: str | None = None  # alert that fires on this server, or in its pool, instead
+    met: bool = False  # true for the rule's `for`
+    recovered: bool = False  # false for the rule's `keep_firing_for`
+    inhibited_by: str | None = None  # the alert that fires here, or in the pool, in its place
     waited: bool = False  # another alert inhibited it before it met the rule
 
     @property
     def key(self) -> TargetKey:
-        """Which server."""
+        """The server."""
         return TargetKey(self.instance, self.engine)
 
     @property
     def is_concerned(self) -> bool:
-        """Whether the incident's messages count it."""
+        """Whether the incident's messages count this server."""
         return self.met and not self.recovered and self.inhibited_by is None
 
 
 class LastMessage(Document):
-    """What the last message said."""
+    """The facts of the last message."""
 
     at: datetime
-    servers: int  # how many servers it counted
+    servers: int  # servers it counted
     cause: str = ""  # leaf of the diagnosis and full limit
-    last_cause: str = ""  # the same when the page was last made: a change is sent once it lasts
-    # mean lengths and rate of requests (evidence column → value) on which its advice rests
+    last_cause: str = ""  # the same at the last refresh: an update needs a change that lasts
+    # the load of its advice: mean lengths and rate of requests (evidence column → value)
     load: Mapping[str, float] = {}
-    # the worst that it or a message before it said, of the requests; None = unknown
-    missed_ratio: float | None = None  # missed a target, at least
-    given_up_ratio: float | None = None  # clients gave up, at least
+    # lower bounds of shares of requests, the worst of all messages so far; None = unknown
+    missed_ratio: float | None = None  # missed a target
+    given_up_ratio: float | None = None  # the client gave up
 
 
 class Message(Document):
-    """What a page or an update of it said, whether a receiver took it or not."""
+    """The text of a page or an update, delivered or not."""
 
     at: datetime
     event: Event
     summary: str  # line 1
     lines: tuple[Line, ...] = ()
-    servers: tuple[str, ...] = ()  # names of those it counted, the worst first
+    servers: tuple[str, ...] = ()  # names of the servers it counted, the worst first
 
 
 class Incident(Document):
-    """A rule that is true on servers of a pool; at most one is open per rule and pool."""
+    """A rule that is true on servers of a pool; each rule has at most one open one per pool."""
 
     id: str  # short and stable: a hash of the key and the start of its first minute
     rule: str  # rule id
     alert: str  # the rule's alert name
     severity: Severity
     pool: str
-    labels: Mapping[str, str] = {}  # model_name where all servers have one, and the rule's own
+    labels: Mapping[str, str] = {}  # the rule's, and model_name where all servers share one
     servers: tuple[ServerCondition, ...] = ()  # by instance and engine
     started_at: datetime  # when the condition became true on the first server
     firing_at: datetime | None = None  # None while pending
     resolved_at: datetime | None = None  # None while open
-    silenced_by: str | None = None  # id of the silence that holds its messages back
+    silenced_by: str | None = None  # id of the silence that holds back its messages
     inhibited_by: str | None = None  # alert that speaks for all of its servers
     told: LastMessage | None = None  # None before the first message
     messages: tuple[Message, ...] = ()  # in order
-    # a person's: the tick never writes it
+    # written by people, never by the tick
     acknowledgement: Acknowledgement | None = None
-    page: Page | None = None  # as last made, None while pending
+    page: Page | None = None  # as last built; None while pending
 
     @model_validator(mode="before")
     @classmethod
@@ -120,7 +120,7 @@ class Incident(Document):
 
     @property
     def key(self) -> str:
-        """Rule and pool."""
+        """Rule and pool as one text."""
         return identity(self.rule, self.pool)
 
     @property
@@ -134,18 +134,18 @@ class Incident(Document):
 
     @property
     def state_word(self) -> str:
-        """The state; silenced where a silence holds a firing one back."""
+        """The state; "silenced" while a silence holds back a firing incident's messages."""
         is_silenced = self.state == "firing" and self.silenced_by is not None
         return "silenced" if is_silenced else self.state
 
     @property
     def is_firing(self) -> bool:
-        """Whether it fired and is not over, acknowledged or not."""
+        """Whether it fired and is not resolved, acknowledged or not."""
         return self.firing_at is not None and self.resolved_at is None
 
     @property
     def acknowledged_by(self) -> str | None:
-        """Who acknowledged it; None where nobody did."""
+        """The person who acknowledged it; None without one."""
         return None if self.acknowledgement is None else self.acknowledgement.by
 
     @property
@@ -154,7 +154,7 @@ class Incident(Document):
         return tuple(one.key for one in self.servers if one.is_concerned)
 
     def with_message(self, page: Page) -> Incident:
-        """With what a page says kept; its servers are those that it counts."""
+        """The incident with this page among its messages."""
         worst = page.servers.first
         others = sorted({key.text for key in self.concerned} - set(worst))
         message = Message(
@@ -173,17 +173,17 @@ class Incident(Document):
 
     @property
     def true_seconds(self) -> float:
-        """How long the condition was true on the server on which it was true for longest."""
+        """The longest time for which the condition was true on a server."""
         return max((one.true_seconds for one in self.servers), default=0.0)
 
     @property
     def name(self) -> str:
-        """Its only server where it has one, else the pool."""
+        """The name of its only server, else of the pool."""
         keys = self.concerned or tuple(one.key for one in self.servers)
         return keys[0].text if len(keys) == 1 else self.pool
 
     def server_labels(self) -> tuple[dict[str, str], ...]:
-        """What silences match on, of each server that it is about; its own where it has none."""
+        """The labels that silences match, one set per server; its own where it has no server."""
         own = {
             **self.labels,
             "pool": self.pool,
@@ -197,10 +197,10 @@ class Incident(Document):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What happened to an incident."""
+    """An incident fired, changed or resolved."""
 
-    incident: Incident  # after it
+    incident: Incident  # after the event
     event: Event
     at: datetime  # end of the minute that decided it
-    # why it ended although no recovery was measured, else None
+    # why it closed without a measured recovery; None otherwise
     reason: str | None = None

@@ -2,19 +2,18 @@
 
 Time is counted per server, in *evidence*:
 
-* A minute in which the condition is true adds 60 s to ``true_seconds``. When they reach ``for``
-  (``for: 0s``: the first one) the server has *met* the rule; a false minute before drops it.
-* On a server that met the rule, what :attr:`Verdict.held` says counts: false minutes add up to
-  ``keep_firing_for``, then the server has *recovered*; it comes back when something holds it again.
-  ``held`` has the rule's ``until``, and that a latency target is still missed: servers that miss it
-  by turns are one incident until none does.
-* A minute whose verdict is unknown, a server without a verdict (it vanished) and the minutes in
-  which driftwatch was down add to neither.
+* A true minute adds 60 s to ``true_seconds``. At ``for`` (``for: 0s``: after the first minute) the
+  server has *met* the rule. A false minute before that removes the server.
+* On a server that met the rule, :attr:`Verdict.held` counts. Its false minutes add up; at
+  ``keep_firing_for`` the server has *recovered*. A held minute brings it back. ``held`` covers the
+  rule's ``until`` and a missed latency target, so servers that miss it by turns are one incident.
+* Three kinds of minutes count as neither: those with an unknown verdict, those without a verdict
+  (the server vanished), and those in which driftwatch was down.
 
-The incident fires when its first server has met the rule, and resolves when no server is left on
-which the condition is true. A server that joins or leaves sends no message. While another alert
-inhibits a server that has not met the rule, its time stands still; after that alert the server
-needs :data:`AFTER_INHIBITION_SECONDS`, so that a recovery a little later sends no page.
+The incident fires when its first server has met the rule, and resolves when all have recovered. A
+server that joins or leaves sends no message. While another alert inhibits a server that has not met
+the rule, its time does not count. After that alert it needs :data:`AFTER_INHIBITION_SECONDS`, so
+that a recovery soon afterwards sends no page.
 """
 
 from __future__ import annotations
@@ -35,26 +34,25 @@ from driftwatch.model import Severity, TargetKey
 
 MINUTE_SECONDS = 60.0
 _MINUTE = timedelta(minutes=1)
-# A detector's hysteresis lasts 15 min: two that look at the same slowdown end that far apart at
-# most.
+# A detector's hysteresis: two detectors of one slowdown end at most this far apart.
 AFTER_INHIBITION_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRule:
-    """What the life cycle needs to know of a rule in a pool."""
+    """A rule in a pool, as the life cycle needs it."""
 
     rule: str  # rule id
     alert: str  # alert name
     severity: Severity
     pool: str
     for_seconds: float = 0.0  # how long the condition must be true before it fires
-    keep_firing_for_seconds: float = 0.0  # how long it must be false before a server has recovered
+    keep_firing_for_seconds: float = 0.0  # how long it must be false until a server has recovered
     labels: Mapping[str, str] = field(default_factory=dict)  # of the incident
 
     @property
     def key(self) -> str:
-        """The identity of its incident."""
+        """The incident's key."""
         return identity(self.rule, self.pool)
 
 
@@ -63,8 +61,8 @@ class Verdict:
     """A rule on one server in one minute; None = unknown."""
 
     true: bool | None  # the condition
-    held: bool | None  # whether a server that met the rule stays
-    since: datetime | None = None  # when it began, where that is earlier than the minute
+    held: bool | None  # whether a server that met the rule stays concerned
+    since: datetime | None = None  # when the condition began, if before this minute
 
 
 def step(
@@ -74,13 +72,12 @@ def step(
     verdicts: Mapping[TargetKey, Verdict],
     inhibited: Mapping[TargetKey, str] | None = None,
 ) -> tuple[Incident | None, Event | None]:
-    """The incident of a rule and a pool a minute later, and whether it fired or resolved.
+    """The incident of a rule and a pool a minute later (None = none is open), and its event.
 
-    None: nothing is open; a resolved incident is over. A rule's severity and times may change while
-    its incident is pending, not after it fired.
+    A rule's severity and times apply until the incident fires; later changes do not.
 
     Args:
-        verdicts: of the servers that have one in this minute.
+        verdicts: server → its verdict in this minute.
         inhibited: server → the alert that inhibits the rule there.
     """
     servers = {} if before is None else {one.key: one for one in before.servers}
@@ -115,7 +112,7 @@ def _advanced(
     before: Incident, rule: PoolRule, minute_end: datetime, servers: tuple[ServerCondition, ...]
 ) -> tuple[Incident, Event | None]:
     if rule.severity == "notice" and any(one.is_concerned for one in servers):
-        # a notice has no update: it counts the servers that are about to meet it
+        # a notice has no update, so it also counts servers that have not met the rule yet
         servers = tuple(one.model_copy(update={"met": True}) for one in servers)
     concerned = [one for one in servers if one.is_concerned]
     inhibitors = [one.inhibited_by for one in servers if not one.recovered and one.inhibited_by]
@@ -142,7 +139,7 @@ def _server(
     verdict: Verdict,
     inhibited_by: str | None,
 ) -> ServerCondition | None:
-    """One server a minute later; None: it is not part of the incident."""
+    """One server a minute later; None = not part of the incident."""
     minute_start = minute_end - _MINUTE
     if before is None:
         if not verdict.true:
@@ -156,7 +153,7 @@ def _server(
             return before
         before = before.model_copy(update={"recovered": False})
     held = verdict.held if before.met else verdict.true
-    # a minute that counted already, after the clock went back, counts once
+    # after the clock went back a minute must not count twice
     if held is None or minute_end <= before.last_true_at:
         return before
     if not held:
@@ -187,9 +184,9 @@ def _inhibited(one: ServerCondition, by: str | None) -> ServerCondition:
 def without_servers(
     incident: Incident, minute_end: datetime, gone: Mapping[TargetKey, str]
 ) -> tuple[Incident | None, Transition | None]:
-    """The incident without servers that are gone, each with why; None: nothing is open any more.
+    """The incident without the servers that are gone; None = it is no longer open.
 
-    One that fired and loses its last server ends with the reason.
+    A firing incident that loses its last server closes. ``gone``: server → why.
     """
     leaving = [one.key for one in incident.servers if one.key in gone]
     if not leaving:

@@ -1,15 +1,14 @@
-"""Who receives which message about an incident: one pure function.
+"""Plans the messages about incidents: one pure function.
 
-* An incident that fires goes to the receivers of its rule, else of its pool, else to those that
-  take its severity (:class:`Routes`). A receiver that a reload adds gets what fires.
-* While silences match, nothing that asks for something is planned: no page, repeat or update. What
-  was held back goes out when no silence matches any more: the page to those who never got it, else
-  one update.
+* A page goes to the receivers of the incident's rule, else of its pool, else to those that take its
+  severity (:class:`Routes`). A receiver that a reload adds gets the pages of firing incidents.
+* A silence holds back pages, repeats and updates. After it, receivers without the page get the
+  page, the others one update.
 * A page is repeated every :data:`REPEAT_AFTER` until somebody acknowledges it. An acknowledgement
-  and its end are updates, to those who got the page.
-* Of an incident that another alert inhibits on all of its servers nothing is sent but its end.
-* A resolve and a verdict go to those who got the page, or wait for it, also during a silence, so
-  that nothing stays open at a receiver. The store withdraws a page that was never sent by then.
+  and its end are updates to the receivers of the page.
+* While another alert inhibits an incident on all of its servers, only its resolve is sent.
+* A resolve and a verdict go to the receivers that got the page or wait for it, also during a
+  silence, so that nothing stays open there. The store withdraws a page that was not sent by then.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ REPEAT_AFTER = timedelta(hours=4)
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a receiver takes."""
+    """The severities that a receiver takes."""
 
-    receiver: str  # its name
+    receiver: str  # name
     severities: tuple[Severity, ...] = ("page", "ticket")
 
 
@@ -42,8 +41,8 @@ class Route:
     """The receivers of an incident."""
 
     receivers: tuple[str, ...]  # by name
-    why: str  # what decided, in words
-    # a page or ticket without a receiver; a notice may have none
+    why: str  # the deciding setting, in words
+    # a page or ticket has no receiver; a notice needs none
     reaches_nobody: bool = False
 
 
@@ -57,11 +56,11 @@ class Routes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every receiver there is."""
+        """The names of all receivers."""
         return tuple(one.receiver for one in self.subscriptions)
 
     def of(self, incident: Incident) -> Route:
-        """The receivers that take its severity: its rule's, else its pool's, else all others."""
+        """Its rule's receivers, else its pool's, else all; only those that take its severity."""
         pool, taking = incident.pool, self.of_severity(incident.severity)
         for names, why in (
             (self.of_rules.get(incident.rule, ()), f"receivers of rule {incident.rule}"),
@@ -72,7 +71,7 @@ class Routes:
         return taking
 
     def of_severity(self, severity: Severity) -> Route:
-        """Those that take the severity."""
+        """All receivers that take the severity."""
         taking = tuple(o.receiver for o in self.subscriptions if severity in o.severities)
         if taking or severity == "notice":
             return Route(taking, f"receivers that take {severity}s")
@@ -91,39 +90,39 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class OutboxRecord:
-    """What the outbox holds of one event about one incident, for one receiver."""
+    """The messages of one event of one incident for one receiver, summed up."""
 
     subject: str  # incident id
     receiver: str
     event: str
-    number: int  # largest number of them
-    last_at: datetime  # when the last one was sent, or planned where it is not sent yet
-    is_pending: bool = False  # one of them is still to be sent
-    is_dead: bool = False  # all of them were given up
+    number: int  # the largest
+    last_at: datetime  # when the last one was sent, else planned
+    is_pending: bool = False  # at least one waits
+    is_dead: bool = False  # all are dead
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the planner decided."""
+    """The planner's decisions."""
 
-    # the incidents it was given, each naming what holds its page back
+    # the given incidents, each with the silence that holds back its page
     open_incidents: Mapping[str, Incident]
-    transitions: tuple[Transition, ...]  # the same for the transitions it was given
-    deliveries: tuple[PlannedDelivery, ...]  # what to send, in order
-    planned_actions: tuple[int, ...] = ()  # numbers of the actions whose messages are among them
+    transitions: tuple[Transition, ...]  # the given transitions, likewise
+    deliveries: tuple[PlannedDelivery, ...]  # in order
+    planned_actions: tuple[int, ...] = ()  # numbers of the actions planned here
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAbout:
-    """What a message says beside the incident's page."""
+    """The facts of a message beside the incident's page."""
 
     event: Event
     at: datetime  # when it is planned
-    number: int = 0  # of this event to this receiver
-    changed: str | None = None  # what changed, where the page does not say it
+    number: int = 0  # of this event for this receiver
+    changed: str | None = None  # news that the page does not have
 
 
-# (the incident with its page, the message) → what is sent
+# (the incident with its page, the message) → payload
 Render = Callable[[Incident, MessageAbout], Any]
 
 
@@ -138,13 +137,13 @@ def plan_deliveries(
     actions: Iterable[Action] = (),
     render: Render = lambda incident, about: incident.page,
 ) -> Plan:
-    """Plan the deliveries of one tick, or of what people did between two.
+    """Plan the deliveries of one tick, or of people's actions between two ticks.
 
     Args:
         transitions: in order, each incident with its page.
-        open_incidents: key → incident after the tick, acknowledged as the store has it.
+        open_incidents: key → incident after the tick, with the store's acknowledgement.
         records: of these incidents and of those of the transitions.
-        actions: acknowledgements, and their ends, that no message tells of yet.
+        actions: acknowledgements, and their ends, without a message yet.
 
     Raises ValueError: an incident of a transition has no page.
     """
@@ -173,17 +172,17 @@ class _Draft:
     ) -> None:
         self._routes, self._silences, self._now, self._render = routes, silences, now, render
         self._names = frozenset(routes.names)
-        # incident id → receiver → event → record; grows with what is planned
+        # incident id → receiver → event → record; each planned delivery adds one
         self._records: dict[str, dict[str, dict[str, OutboxRecord]]] = {}
         for one in records:
             self._add(one)
-        # incident id → silence that held the page that fired in this plan, None = none
+        # incident id → the silence that holds back its page in this plan; None = none
         self._held: dict[str, str | None] = {}
         self._updates_held: set[str] = set()
         self.deliveries: list[PlannedDelivery] = []
 
     def plan_transition(self, transition: Transition) -> Transition:
-        """Plan for what happened to an incident; returns it with what holds its page back."""
+        """Plan a transition; returns it with the silence that holds back its page."""
         incident, event = transition.incident, transition.event
         silence = self._silence(incident)
         if event == "firing":
@@ -199,7 +198,7 @@ class _Draft:
         return replace(transition, incident=_with_silence(incident, silence))
 
     def plan_action(self, action: Action, incident: Incident | None) -> int:
-        """Tell those who got the page; of an incident that is over there is nothing to tell."""
+        """Plan an update to those who got the page; none where the incident is over."""
         if incident is not None and incident.page is not None:
             what = "acknowledged" if action.action == "acknowledge" else "not acknowledged any more"
             changed = f"{what}, by {clean(action.by)}"
@@ -208,7 +207,7 @@ class _Draft:
         return action.id
 
     def plan_open_incident(self, incident: Incident, *, is_fresh: bool) -> Incident:
-        """Plan what is owed, and repeats; returns the incident with what holds its page back."""
+        """Plan missing pages and repeats; returns the incident with the silence of its page."""
         if not incident.is_firing:
             return _with_silence(incident, None)
         silence = self._silence(incident)
@@ -218,12 +217,12 @@ class _Draft:
                 self._send(self._reached(incident), incident, "updated", "the silence is over")
             if incident.acknowledgement is None:
                 self._send_owed(incident, is_fresh=is_fresh)
-        # a silence that was made after the page holds back updates alone
+        # a silence made after the page holds back updates only
         is_held = is_fresh or incident.silenced_by is not None or incident.id in self._updates_held
         return _with_silence(incident, silence if is_held else None)
 
     def _send_owed(self, incident: Incident, *, is_fresh: bool) -> None:
-        """The page to those who never got it, and once more to those who got it long ago."""
+        """Send the page to those who never got it, and repeat it to those who got it long ago."""
         if not is_fresh:
             receivers = self._routes.of(incident).receivers
             owed = [name for name in receivers if "firing" not in self._records_of(incident, name)]
@@ -233,7 +232,7 @@ class _Draft:
             self._send(due, incident, "firing")
 
     def _is_due(self, incident: Incident, receiver: str) -> bool:
-        """Whether a receiver gets the page once more."""
+        """Whether the repeat to this receiver is due."""
         records = self._records_of(incident, receiver)
         if "firing" not in records or records["firing"].is_pending:
             return False
@@ -244,7 +243,7 @@ class _Draft:
         return self._records.get(incident.id, {}).get(receiver, {})
 
     def _reached(self, incident: Incident) -> list[str]:
-        """Receivers that got its page, or wait for it."""
+        """Receivers that got its page or wait for it."""
         of = self._records.get(incident.id, {})
         pages = {name: events["firing"] for name, events in of.items() if "firing" in events}
         return [n for n, page in pages.items() if n in self._names and not page.is_dead]
@@ -264,7 +263,7 @@ class _Draft:
         changed: str | None = None,
     ) -> None:
         if incident.page is None:
-            raise ValueError(f"incident {incident.id} is to be sent and its page is not rendered")
+            raise ValueError(f"incident {incident.id} has a message and no page")
         payloads: dict[int, Any] = {}
         for name in sorted(receivers):
             before = self._records_of(incident, name).get(event)

@@ -1,4 +1,4 @@
-"""Silences: which pages are held back, and until when. Pure; matchers as in Alertmanager."""
+"""Silences hold back messages until a time. Pure; matchers as in Alertmanager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.matchers import MATCHER_HELP, Matcher, parse_matcher
 
 MOST_MATCHERS = 20
-# what every server of an incident carries, besides the rule's own labels
+# labels of every server of an incident, besides the rule's own
 LABELS = ("alert", "engine", "instance", "model_name", "pool", "rule", "severity")
 
 
@@ -29,21 +29,21 @@ class Silence(Document):
     """Messages about servers whose labels match are held back from ``starts_at`` to ``until``."""
 
     id: str  # short id
-    matchers: tuple[WrittenMatcher, ...]  # all must match; as people write them
-    until: datetime  # when it ends by itself
-    created_by: str  # who made it
-    created_at: datetime  # when it was made
-    starts_at: datetime  # from when it holds
-    comment: str = ""  # why
-    expired_at: datetime | None = None  # when a person ended it early, None otherwise
+    matchers: tuple[WrittenMatcher, ...]  # all must match
+    until: datetime  # planned end
+    created_by: str
+    created_at: datetime
+    starts_at: datetime
+    comment: str = ""  # the reason
+    expired_at: datetime | None = None  # when a person ended it early; None otherwise
 
     @property
     def ends_at(self) -> datetime:
-        """When it ends, by itself or because a person ended it."""
+        """The end: planned, or earlier by a person."""
         return self.until if self.expired_at is None else min(self.until, self.expired_at)
 
     def active(self, at: datetime) -> bool:
-        """Whether it holds at this time (from ``starts_at``, up to and without its end)."""
+        """Whether it is active (from ``starts_at`` to its end, the end excluded)."""
         return self.starts_at <= at < self.ends_at
 
 
@@ -59,7 +59,7 @@ def parse_matchers(texts: Iterable[str]) -> tuple[Matcher, ...]:
     matchers = tuple(parse_matcher(text) for text in each)
     if not matchers:
         raise UsageError("a silence needs at least one matcher", help_text=MATCHER_HELP)
-    # as in Alertmanager: what matches a missing label alone would quieten everything
+    # as in Alertmanager: matchers that accept missing labels would silence everything
     if all(matcher.matches({}) for matcher in matchers):
         raise UsageError(
             "these matchers match every incident, whatever its labels",
@@ -69,17 +69,17 @@ def parse_matchers(texts: Iterable[str]) -> tuple[Matcher, ...]:
 
 
 def matches(silence: Silence, labels: Mapping[str, str]) -> bool:
-    """Whether every matcher of the silence is satisfied by these labels."""
+    """Whether all matchers of the silence match these labels."""
     return all(matcher.matches(labels) for matcher in silence.matchers)
 
 
 def silences_incident(silence: Silence, incident: Incident) -> bool:
-    """Whether it matches a server that the incident is about."""
+    """Whether the silence matches a server of the incident."""
     return any(matches(silence, labels) for labels in incident.server_labels())
 
 
 def silence_matchers(incident: Incident) -> tuple[Matcher, ...]:
-    """The alert on its only server, else in its pool."""
+    """Matchers for the incident's alert on its only server, else in its pool."""
     keys = incident.concerned
     labels = {"pool": incident.pool}
     if len(keys) == 1:
@@ -89,11 +89,10 @@ def silence_matchers(incident: Incident) -> tuple[Matcher, ...]:
 
 
 def silenced_by(incident: Incident, silences: Iterable[Silence], at: datetime) -> str | None:
-    """Id of the silence that holds an incident's messages back; None unless every server that it
-    concerns has one.
+    """Id of the silence that holds back an incident's messages; None unless each of its servers is
+    silenced.
 
-    Of several silences of a server the one that lasts longest counts, of several servers the one
-    that ends first is named.
+    Of a server's silences the longest counts. Of all servers' silences, the one that ends first.
     """
     active = [silence for silence in silences if silence.active(at)]
     if not active:

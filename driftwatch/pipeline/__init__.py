@@ -1,1 +1,1 @@
-"""One tick, from scrapes to pages; and explain, which evaluates a window of the past alike."""
+"""One tick, from scrapes to pages; and explain, which evaluates a past window the same way."""

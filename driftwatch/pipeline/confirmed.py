@@ -1,5 +1,5 @@
-"""A setting that a person confirms after a restart, and the verification of that change. Pure but
-for what it reads of the store.
+"""Settings that a person confirms after a restart, and the verification of that change. Reads the
+store, writes nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from driftwatch.store.confirmed import ConfirmedSettings
 from driftwatch.store.store import Store
 from driftwatch.verify.verification import Change, Verification
 
-NEAR = timedelta(hours=1)  # a restart is named by its hour
+NEAR = timedelta(hours=1)  # a person names a restart by its hour
 _DAY = timedelta(days=1)
-# knob → the most that rows show since the engine started: the setting is no less
+# knob → column of the largest measured value since the engine's start, its lower bound
 _MOST = {
     "max_num_seqs": "running_requests_max_of_process",
     "max_num_batched_tokens": "step_tokens_max_of_process",
@@ -36,8 +36,8 @@ def confirm_settings(
 ) -> ConfirmedSettings:
     """The note that a server runs with these settings since its restart nearest to a time.
 
-    Raises UsageError: no restart of it is stored within an hour of the time, or more ran since than
-    the settings allow.
+    Raises UsageError: no restart is stored within an hour of the time, or scrapes since then exceed
+    the settings.
     """
     key = target.key
     rows = store.past(at - _DAY, at + _DAY, [key], _READ)
@@ -79,9 +79,9 @@ def confirm_settings(
 def verification_of(
     store: Store, note: ConfirmedSettings, target: Target, slo: Slo | None, last: datetime
 ) -> Verification | None:
-    """The verification of what a note changed, by the minutes up to ``last``; None = nothing.
+    """The verification of a note's change, by the minutes up to ``last``; None = it has none.
 
-    It ends with the next restart, and after a day.
+    It ends at the next restart, or after a day.
     """
     what = {
         name: ("unknown" if before is None else knob(before), knob(now))

@@ -1,4 +1,4 @@
-"""The detectors' part of a tick: recent minutes, references, and what a tick adds to both."""
+"""The detectors' part of a tick: it adds to their recent minutes and references."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
-# Histograms are most of a stored minute, and no detector reads them.
+# No detector reads histograms, which are most of a stored minute.
 _NUMBERS = [name for name, dtype in STORED_SCHEMA.items() if dtype != pl.List(pl.Float64)]
 
 
@@ -31,14 +31,14 @@ def _keys(keys: Iterable[TargetKey]) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The input of detectors; :func:`detection_from` makes it from the store at any time."""
+    """The detectors' input; :func:`detection_from` reads it from the store."""
 
     # :data:`driftwatch.detect.speed.load.WORK_SCHEMA`, of the last :data:`KEPT` before a tick
     work: pl.DataFrame = field(default_factory=no_work)
     references: References = field(default_factory=References)
 
     def without(self, keys: Iterable[TargetKey]) -> Detection:
-        """Without these targets; their days stay."""
+        """The detection without these targets; their learnt days stay."""
         gone = list(keys)
         if not gone:
             return self
@@ -61,9 +61,9 @@ def detect(
     A reference learnt at the end of a minute applies from the next minute on.
 
     Args:
-        minutes: MINUTE_SCHEMA, those of the span.
-        reference: REFERENCE_SCHEMA, what lengths are compared with.
-        accepts: take a proposed baseline where no person has accepted one.
+        minutes: MINUTE_SCHEMA, of the span.
+        reference: REFERENCE_SCHEMA, the lengths to compare with.
+        accepts: use a proposed baseline where no person has accepted one.
     """
     first, last = span
     pools = minutes["pool"].fill_null("").unique().to_list()
@@ -100,7 +100,7 @@ def _with_days(
     store: Store,
     midnight: datetime,
 ) -> References:
-    """With the day before a midnight of targets without a baseline."""
+    """Add the day before a midnight, for targets without a baseline."""
     targets = minutes.select(*KEY, pl.col("pool").fill_null("")).unique(maintain_order=True)
     own = [
         TargetKey(instance, engine)
@@ -114,7 +114,7 @@ def _with_days(
 
 
 def _slower(columns: pl.DataFrame) -> pl.Series:
-    """Slower by either verdict; NULL where both are unknown."""
+    """Whether either verdict is slower; NULL where both are unknown."""
     return columns.select(slower=pl.any_horizontal(*VERDICTS)).to_series()
 
 
@@ -125,7 +125,7 @@ def _older(
     keys: Sequence[TargetKey],
     since: datetime,
 ) -> pl.DataFrame:
-    """Rows of work of some targets in a span: the recent ones, and older ones from the store."""
+    """Rows of work of some targets since a time: recent ones, and older ones from the store."""
     own = work.filter(pl.col("end") > since).join(_keys(keys), on=KEY, how="semi")
     if store is not None:
         stored = _stored_work(store, (since, until), keys)
@@ -144,7 +144,7 @@ def _stored_work(
 def detection_from(
     store: Store, until: datetime | None, keys: Sequence[TargetKey] | None = None
 ) -> Detection:
-    """The detection of some targets (None = all) after a minute, from the store."""
+    """The detection of some targets (None = all) after a minute, read from the store."""
     references = References().with_more(store.references())
     if until is None:
         return Detection(references=references)
@@ -152,5 +152,5 @@ def detection_from(
 
 
 def trim(detection: Detection, until: datetime) -> Detection:
-    """Without minutes that are too old."""
+    """The detection without minutes that are too old."""
     return Detection(detection.work.filter(pl.col("end") > until - KEPT), detection.references)

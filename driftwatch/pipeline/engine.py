@@ -1,4 +1,4 @@
-"""A target's engine: its settings, model and GPU, from every source of them."""
+"""A target's engine: its settings, model and GPU, from all sources."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _FLAGS = (
     "enforce_eager",
     "cudagraph_mode",
 )
-# Without speculative decoding a request gets one token a step: each but the first has its own
-# inter-token time. A tenth more tokens than times is no rounding.
+# Without speculative decoding a request gets one token a step, so each token but the first has one
+# inter-token time. A tenth more tokens than times is more than rounding.
 _TOKENS_A_STEP = 1.1
 _ENOUGH_TOKENS = 1_000
 _BLOCK_TOKENS = 16
@@ -47,15 +47,15 @@ def server_of(
     model: str | None = None,
     gpu: str | None = None,
 ) -> Server:
-    """One engine as it runs, or ran in the minutes.
+    """One engine as it ran in the minutes.
 
-    Order of precedence: ``model`` and ``gpu``, the pool's settings, reports of the server or its
-    log, its metrics; of max_model_len the server's report comes first. Where the minutes know other
-    settings than today's plan, theirs count.
+    Precedence: ``model`` and ``gpu``, the pool's settings, reports of the server or its log, its
+    metrics; for max_model_len the server's report comes first. Settings in the minutes override
+    those of today's plan.
 
     Args:
-        minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
-            ``cache_config``, ``gpu_model`` and ``model_name`` where the store has them.
+        minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, also
+            ``cache_config``, ``gpu_model`` and ``model_name`` if stored.
         row: the evidence row of the window; None = from the minutes alone.
     """
     row = row or {}
@@ -94,7 +94,7 @@ def server_of(
 
 
 def _known_model(*names: str | None) -> str | None:
-    """The first reported name that the shipped tables know, else the first one; never a file."""
+    """The first reported name in the shipped tables, else the first one; never a file."""
     reported = list(dict.fromkeys(name for name in names if _unless_file(name)))
     if len(reported) < 2:
         return reported[0] if reported else None
@@ -108,7 +108,7 @@ def _unless_file(name: str | None) -> str | None:
 
 
 def _last(minutes: pl.DataFrame, name: str) -> Any:
-    """The last value that is known of a column; None without one."""
+    """The last known value of a column; None without one."""
     if name not in minutes.columns:
         return None
     values = minutes[name].drop_nulls()
@@ -127,7 +127,7 @@ def _labels(text: str | None) -> dict[str, str]:
 
 
 def _reported_length(plan: Plan, target: Target) -> Serving:
-    """The longest request, as the server itself reports it."""
+    """max_model_len as the server reports it."""
     reported = plan.reported.get(target.key.instance, Fingerprint()).knobs.get("max_model_len")
     length = _number(reported)
     return Serving(max_model_len=None if length is None else Setting(length, "server", _MODELS))
@@ -144,7 +144,7 @@ STEP_TOKENS = "step_tokens_max_of_process"
 
 
 def _settings_of_minutes(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
-    """Settings of the plan, without those whose value differs from the minutes'."""
+    """The settings that the minutes show, else those of the plan."""
     cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
     budget = _number(row.get("max_num_batched_tokens"))
     given = [
@@ -173,15 +173,15 @@ def _settings_of_minutes(now: Serving, minutes: pl.DataFrame, row: Mapping[str, 
         limit = Setting(budget, "config", "as it was then")
         then = replace(then, max_num_batched_tokens=limit)
     most = _number(row.get(STEP_TOKENS) or _last(usable, STEP_TOKENS))
-    # whoever asks knows better what ran than the configuration of then
+    # settings on the command line override those of the minutes
     then = replace(then, **{name: getattr(now, name) for name in given})
     return replace(then, max_num_batched_tokens=_budget_of_steps(then.max_num_batched_tokens, most))
 
 
 def _budget_of_steps(budget: Setting | None, most: float | None) -> Setting | None:
-    """A token budget, or the one assumed in its place where the steps contradict it.
+    """A token budget; where measured steps exceed it, an assumed one.
 
-    ``most``: tokens a step of a minute since the engine's start.
+    ``most``: largest tokens a step since the engine's start.
     """
     if budget is None or most is None or most <= EXCEEDED_RATIO * budget.value:
         return budget
@@ -196,19 +196,19 @@ def _running_cap(serving: Serving) -> float | None:
 
 
 def _blocks(serving: Serving, cache: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """KV blocks and tokens a block; from the token count where known: groups share blocks then."""
+    """KV blocks and tokens a block, from the token count if known: KV groups share blocks."""
     block = None if serving.kv_block_tokens is None else int(serving.kv_block_tokens.value)
     count = _number(cache.get("num_gpu_blocks"))
     tokens = serving.kv_cache_tokens
     if tokens is not None and block is not None:
         return int(tokens.value // block), block
-    if tokens is not None:  # in vLLM's own blocks, as replays count too
+    if tokens is not None:  # vLLM's default block, as in replays
         return int(tokens.value // _BLOCK_TOKENS), None
     return None if count is None else int(count), block
 
 
 def _tensor_parallel(ran: Fingerprint, gpus: float | None) -> int | None:
-    """As reported; else all GPUs of the engine, if known."""
+    """The reported size; else all GPUs of a pipeline stage, if known."""
     reported = _number(ran.identity.get("tensor_parallel_size"))
     if reported is not None:
         return int(reported)
@@ -225,7 +225,7 @@ def _weight_bytes(ran: Fingerprint) -> float | None:
 
 
 def _unsupported(ran: Fingerprint, minutes: pl.DataFrame) -> list[str]:
-    """Features that the simulator lacks, as reports and counters show them."""
+    """Features that the simulator lacks, by reports and counters."""
     unsupported = []
     if ran.knobs.get("speculative_config"):
         unsupported.append("speculative decoding")
@@ -240,7 +240,7 @@ def _unsupported(ran: Fingerprint, minutes: pl.DataFrame) -> list[str]:
 
 
 def tokens_a_step(minutes: pl.DataFrame) -> float | None:
-    """Generated tokens that a decoding request gets in a step; None = too few tokens.
+    """Tokens that a decoding request gets in a step; None = too few to tell.
 
     vLLM (v1/metrics/stats.py) observes one inter-token time per request and step, however many
     tokens the step brought; the first token has none.

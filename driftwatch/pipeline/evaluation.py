@@ -1,4 +1,4 @@
-"""Evidence of minutes: those of a tick, with the input of findings and pages, and stored ones."""
+"""Evidence of a tick's minutes, with the input of findings and pages; evidence of stored rows."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from driftwatch.store.minutes import MINUTE
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals:
-    """Evidence of minutes, also of targets without a scrape."""
+    """Evidence of minutes; targets without a scrape included."""
 
     frames: TargetFrames
     rows: pl.DataFrame  # evidence rows of the minutes
     reference: pl.DataFrame = field(default_factory=no_reference)
-    # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, row for row of ``rows``; empty where
-    # the evidence rows were made elsewhere
+    # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, beside ``rows``; empty for evidence
+    # from elsewhere
     minutes: pl.DataFrame = field(default_factory=no_rows)
 
 
 def signals_of(
     state: State, first: datetime, last: datetime, plan: Plan, given: TickInput
 ) -> tuple[Signals, State]:
-    """The evidence of every target in the minutes [first, last), and the state after them."""
+    """Evidence of all targets in the minutes [first, last), and the state after them."""
     frames = plan.frames(state.targets, state.frames)
     serving = frames.serving
     made = minute_rows(state.scrapes, serving, first, last, state.samples)
@@ -83,7 +83,7 @@ def gpu_minutes(
 
 
 def window_rows(evaluation: Evaluation, windows: pl.DataFrame) -> pl.DataFrame:
-    """The evidence rows of windows; cut at restarts and knob changes."""
+    """Evidence rows of windows, cut at restarts and knob changes."""
     signals, since, until = evaluation.signals, windows["start"].min(), windows["end"].max()
     assert isinstance(since, datetime) and isinstance(until, datetime)  # noqa: S101 - there are some
     keys = {TargetKey(*key) for key in windows.select(KEY).iter_rows()}
@@ -99,7 +99,7 @@ Ask = Callable[..., TargetAdvice]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Minutes that were evaluated together."""
+    """Minutes evaluated together."""
 
     state: State  # before the minutes, with the baselines of the first one
     plan: Plan  # rules, trees, pools
@@ -112,10 +112,10 @@ class Evaluation:
     past: PastMinutes  # minutes up to these
     # windows (WINDOW_SCHEMA, at most ten minutes) → their evidence rows, in the windows' order
     windows: Windows = window_rows
-    ask: Ask = target_advice  # what runs a simulation
+    ask: Ask = target_advice  # runs a simulation
 
 
-# --- evidence of stored rows: minutes, or the longer rows that they become
+# --- evidence of stored rows: minutes, or the longer rows made of them
 
 TEN_MINUTES = timedelta(minutes=10)
 
@@ -132,9 +132,9 @@ def stored_evidence(
 
     Args:
         rows: of :meth:`driftwatch.store.store.Store.past`.
-        windows: :data:`driftwatch.diagnose.evidence_table.WINDOW_SCHEMA`, first.
+        windows: :data:`driftwatch.diagnose.evidence_table.WINDOW_SCHEMA`, then other columns.
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
-        recent: these rows and those of the ten minutes before; None = ``rows`` has them.
+        recent: these rows and those of ten minutes before; None = ``rows`` has them.
     """
     serving = plan.serving_frame(targets.values())
     own = windows.select(*WINDOW_SCHEMA)
@@ -150,7 +150,7 @@ def minute_windows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_window(rows: pl.DataFrame, start: datetime, end: datetime) -> pl.DataFrame:
-    """Stored rows that lie in (start, end] by half at least; else the one that contains ``end``."""
+    """Stored rows at least half inside (start, end]; else the row that contains ``end``."""
     length = pl.duration(seconds=pl.col("seconds"))
     begins = pl.col("end") - length
     inside = pl.min_horizontal("end", pl.lit(end, dtype=TIME)) - pl.max_horizontal(

@@ -27,7 +27,7 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
 
 DEFAULT_TREE = "batch-size-drift"
-# The symptom → the tree that begins there; all end in the same causes.
+# symptom → the tree that begins with it; all trees end in the same causes
 SYMPTOMS: Mapping[str, str] = {
     "batch": DEFAULT_TREE,
     "latency": "latency-high",
@@ -37,20 +37,20 @@ SYMPTOMS: Mapping[str, str] = {
 
 
 def with_shipped_trees(plan: Plan) -> Plan:
-    """The plan with the shipped trees beside those that its rules name."""
+    """The plan with the shipped trees and those of its rules."""
     return replace(plan, trees={**shipped_trees(), **plan.trees})
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A span; both ends belong to it."""
+    """A span that includes both ends."""
 
     start: datetime
     end: datetime
 
 
-_CHANGED_WITHIN = timedelta(days=1)  # a restart may have made an engine slower hours ago
-# Over less than two usual scrape intervals (15 s) a rate is the difference of two scrapes.
+_CHANGED_WITHIN = timedelta(days=1)  # an engine may be slower since a restart hours ago
+# In less than two usual scrape intervals (15 s) a rate is the difference of only two scrapes.
 OBSERVED_SECONDS = 30.0
 
 
@@ -65,18 +65,18 @@ def explain(
     today: date | None = None,
     tree: str = DEFAULT_TREE,
 ) -> tuple[Finding, Window]:
-    """Evidence of one window of one target, with the walk through the tree.
+    """Explain one window of one target: evidence, diagnosis, advice, recent change.
 
     Args:
-        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, measured.
-        source: name of the source that listed the target last; None = not known.
-        today: whose times are printed without a date.
+        reference: measured, :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
+        source: name of the source that listed the target last; None = unknown.
+        today: its times have no date.
 
     Returns:
-        The finding, and its window: whole rows, the nearest to the given one.
+        The finding, and the window that the nearest whole rows make.
 
     Raises:
-        NoVerdict: no minute of the target in the window is in the store, or none has a scrape.
+        NoVerdict: the store has no minute of the target in the window, or none with a scrape.
     """
     around = timedelta(minutes=10)
     rows = store.past(window.start - around, window.end + around, [target.key])
@@ -103,10 +103,10 @@ def explain(
 def _no_minutes_error(
     store: Store, key: TargetKey, window: Window, source: str | None, today: date | None
 ) -> tuple[str, str]:
-    """The error for a window without a scrape: names the windows that have some."""
+    """Message and hint for a window without a scrape; the hint names the stored span."""
     span = f"from {moment(window.start, today)} to {moment(window.end, today)}"
-    silence = why_not_scraped(store, key, window.end, source, today)
-    why = silence or f"no minute with a usable scrape {span}"
+    why = why_not_scraped(store, key, window.end, source, today)
+    why = why or f"no minute with a usable scrape {span}"
     stored = store.minutes_span(key)
     if stored is None:
         return f"{key.text}: {why}", "nothing of this target is stored"
@@ -121,12 +121,12 @@ def reference_of(
     at: datetime,
     baseline: Window | None = None,
 ) -> pl.DataFrame:
-    """Measured reference rows: of ``--baseline`` if given, then of the baselines in force.
+    """Measured reference rows: of ``--baseline`` if given, completed by the baselines in force.
 
     ``at``: the GPUs of the ten minutes before it decide which baselines are in force.
 
     Raises:
-        UsageError: the store has no minute with a scrape in the window.
+        UsageError: the window of ``--baseline`` has no minute with a scrape.
     """
     recent = store.past(at - timedelta(minutes=10), at, targets, ("gpu_model",))
     of_baselines = in_force(store.baselines(), targets, plan, gpus_of(recent)).reference
@@ -140,7 +140,7 @@ def reference_of(
 
 
 def no_baseline(window: Window, reach: tuple[datetime, datetime] | None) -> UsageError:
-    """The error for a baseline window without data: names the windows that have some."""
+    """The error for a baseline window without data; its hint names the stored span."""
     form = "%Y-%m-%dT%H:%M:%SZ"
     return UsageError(
         f"the baseline {window.start:{form}}..{window.end:{form}} holds no minute with a scrape",
@@ -151,7 +151,7 @@ def no_baseline(window: Window, reach: tuple[datetime, datetime] | None) -> Usag
 
 
 def whole_minutes(window: Window) -> tuple[datetime, datetime]:
-    """The whole minutes inside a window, or the nearest minute."""
+    """The whole minutes inside a window, else the nearest minute."""
     start, end = (at.replace(second=0, microsecond=0) for at in (window.start, window.end))
     if start < window.start:
         start += timedelta(minutes=1)
@@ -159,7 +159,7 @@ def whole_minutes(window: Window) -> tuple[datetime, datetime]:
 
 
 def _with_enough_observed(finding: Finding, window: Window) -> Finding:
-    """The finding, without a cause where too little of the window was observed."""
+    """The finding; without a cause where scrapes cover too little of the window."""
     seconds, diagnosis = finding.evidence.get("duration_seconds"), finding.diagnosis
     if seconds is None or seconds >= OBSERVED_SECONDS or diagnosis is None:
         return finding
@@ -179,7 +179,7 @@ def _with_enough_observed(finding: Finding, window: Window) -> Finding:
     return replace(finding, diagnosis=unknown, reasons={**finding.reasons, column: why})
 
 
-# a minute without a scrape may be late: before this nothing is printed
+# a younger minute without a scrape may be late
 _LATE = timedelta(minutes=2)
 _LOOKS_BACK = timedelta(hours=25)
 
@@ -187,13 +187,13 @@ _LOOKS_BACK = timedelta(hours=25)
 def why_not_scraped(
     store: Store, key: TargetKey, at: datetime, source: str | None = None, today: date | None = None
 ) -> str | None:
-    """``last scraped 15:20 UTC; not scraped by prometheus 0 since``; None if it is not silent.
+    """``last scraped 15:20 UTC; not scraped by prometheus 0 since``; None if it is scraped.
 
-    A target is silent if its newest minute has no usable scrape or is older than two minutes.
+    A target is not scraped if its newest minute has no usable scrape or is older than two minutes.
 
     Args:
-        source: name of the source that listed it last; None = not known.
-        today: whose times are printed without a date.
+        source: name of the source that listed it last; None = unknown.
+        today: its times have no date.
     """
     reach = store.minutes_reach()
     rows = store.past(at - _LOOKS_BACK, at, [key])

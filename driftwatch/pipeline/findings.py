@@ -1,4 +1,4 @@
-"""Findings: what a firing rule is about, its evidence of the last ten minutes, its diagnosis."""
+"""Findings: a firing rule's servers, their evidence of the last ten minutes, the diagnosis."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SPAN = timedelta(seconds=BINDING_WINDOW_SECONDS)
 
 # incident id → finding without advice, and its evidence row
 Findings = dict[str, tuple[Finding, Mapping[str, Any]]]
-# a rule on it is about servers without a window
+# a rule on this column is about servers without data
 _MISSING = "coverage_missing_seconds"
 
 
@@ -37,12 +37,12 @@ Found = tuple[Finding, Mapping[str, Any]]
 
 
 def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> list[Found | None]:
-    """What each incident is about in its minute: the worst of its servers, and which others; None
-    where no server that it concerns has a row.
+    """The finding of each incident in its minute: its worst server's, with the others' names; None
+    where no concerned server has a row.
 
-    A page is about the last ten minutes, cut at restarts and knob changes, not about the one minute
-    in which the rule fired. Columns of detectors with a past are that minute's, as are those of the
-    rule's condition that line 1 names: a page must not deny why it fired.
+    The evidence covers the last ten minutes, cut at restarts and knob changes. Two kinds of columns
+    are those of the minute alone: the detectors' with a past, and those of the rule's condition
+    that line 1 names, because a page must show why it fired.
     """
     rules = {rule.id: rule for rule in evaluation.plan.rules}
     worst = [worst_of(t, evaluation.rows, rules[t.incident.rule]) for t in transitions]
@@ -92,7 +92,7 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
 def _with_condition_of_minute(
     evaluation: Evaluation, finding: Finding, key: TargetKey, at: datetime, names: frozenset[str]
 ) -> Finding:
-    """A finding with these columns as they were in the minute that ends at ``at``."""
+    """The finding with these columns of the minute that ends at ``at``."""
     instance, engine = key
     of_minute = evaluation.rows.filter(
         pl.col("end") == at, pl.col("instance") == instance, pl.col("engine") == engine
@@ -102,7 +102,7 @@ def _with_condition_of_minute(
     return replace(finding, evidence={**finding.evidence, **known})
 
 
-# of the servers whose scrapes the same limit held back: the mean
+# the mean of the servers with the same full limit
 _LIMIT_COLUMNS = (
     *("limit_binding_share_10m_ratio", "binding_running_requests"),
     *("binding_waiting_requests", "binding_kv_cache_usage_ratio"),
@@ -115,10 +115,10 @@ _SUMMED = (
 
 
 def _of_all_servers(evaluation: Evaluation, transition: Transition, finding: Finding) -> Finding:
-    """A finding with the numbers of all servers that the incident concerns.
+    """The finding with the numbers of all concerned servers.
 
-    Lengths, their baseline and the requests are those of all; a rate and a limit are the mean of a
-    server. What has no sum (a speed, a GPU) stays the worst server's.
+    Lengths, their baseline and the requests are of all servers; a rate and a limit are means over
+    servers. A speed and GPUs stay the worst server's.
     """
     keys, at, evidence = transition.incident.concerned, transition.at, dict(finding.evidence)
     named = pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.String), orient="row")
@@ -164,7 +164,7 @@ def _of_all_servers(evaluation: Evaluation, transition: Transition, finding: Fin
 def _compare(
     evidence: dict[str, Any], name: str, ratio: str, values: tuple[float, float | None]
 ) -> None:
-    """Set a value, its baseline and their ratio, where the row has one."""
+    """Set a value; with a known baseline, the baseline and the ratio too."""
     now, before = values
     evidence[name] = now
     if before and evidence.get(ratio) is not None:
@@ -172,7 +172,7 @@ def _compare(
 
 
 def _in_target(rows: pl.DataFrame, evidence: Mapping[str, Any]) -> dict[str, float]:
-    """Shares of the requests of all servers in target, where these miss it together too."""
+    """Shares of all servers' requests in target, if they agree with the worst server's verdict."""
     n, found = pl.col("ttft_seconds_count").fill_null(0.0), dict[str, float]()
     for stem in ("ttft", "tpot"):
         ends = [f"{stem}_in_target_10m_{end}" for end in ("ratio", "upper_ratio")]
@@ -196,9 +196,8 @@ def _is_missing(rule: Rule) -> bool:
 def peer_speeds(
     key: TargetKey, end: datetime, minute_rows: pl.DataFrame
 ) -> dict[str, float] | None:
-    """A target's pool in one minute: number of targets, of slower ones, and the others' speed.
-
-    None where no other target's speed is known, or the minute is not among the rows.
+    """A target's pool in one minute: number of targets, of slower ones, and the others' speed; None
+    where no other target's speed is known.
     """
     of_minute = minute_rows.filter(pl.col("end") == end)
     own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
@@ -222,7 +221,7 @@ _ROOM = ("of_targets", "utilization_ratio")
 def with_room(
     peers: Mapping[str, float] | None, before: Mapping[str, float] | None
 ) -> Mapping[str, float] | None:
-    """The speeds of now, with the load of the others as it was last simulated."""
+    """The current speeds, with the last simulated load of the peers."""
     room = {name: value for name, value in (before or {}).items() if name in _ROOM}
     return {**room, **(peers or {})} if "utilization_ratio" in room else peers
 
@@ -230,7 +229,7 @@ def with_room(
 def finding_of(
     rule: str, target: Target, row: Mapping[str, Any], diagnosis: Diagnosis | None
 ) -> Finding:
-    """One evidence row with its diagnosis as a finding without advice; ``rule``, or who asks."""
+    """A finding without advice; ``rule``: rule id, or the asking command."""
     return Finding(
         rule=rule,
         target=target,
@@ -268,7 +267,7 @@ def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-# column of a rule → the value that is highest for the worst target
+# column of a rule → an expression that is largest for the worst server
 _WORST: Mapping[str, pl.Expr] = {
     "slower_at_equal_load": -pl.col("speed_at_equal_load_ratio"),
     "slower_than_pool": -pl.col("speed_against_pool_ratio"),
@@ -281,17 +280,17 @@ _WORST: Mapping[str, pl.Expr] = {
     "prefix_hits_lost": pl.col("lost_prefix_hits_prefill_ratio"),
     "batch_assembly_wait_10m_seconds": pl.col("batch_assembly_wait_10m_seconds"),
     **{
-        # longer and shorter are as far
+        # a length half as long is as bad as one twice as long
         f"{stem}_mean_ratio": pl.col(f"{stem}_mean_ratio").log().abs()
         for stem in ("prompt_tokens", "generation_tokens")
     },
     "latency_creeps": -pl.col("speed_slope_14d_ratio"),
 }
-_NO_ORDER = pl.repeat(0.0, pl.len())  # of another rule no target is worse than the others
+_NO_ORDER = pl.repeat(0.0, pl.len())  # for other rules no server is the worst
 
 
 def worst_of(transition: Transition, rows: pl.DataFrame, rule: Rule) -> TargetKey | None:
-    """The server of an incident whose numbers its page shows; None where none has a row."""
+    """The server whose numbers an incident's page shows; None where none has a row."""
     height = next((by for name, by in _WORST.items() if name in rule.columns), _NO_ORDER)
     keys = pl.DataFrame(transition.incident.concerned, schema=_KEY, orient="row")
     here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
@@ -300,7 +299,7 @@ def worst_of(transition: Transition, rows: pl.DataFrame, rule: Rule) -> TargetKe
 
 
 def _without_data(evaluation: Evaluation, transition: Transition, key: TargetKey) -> Found:
-    """The finding of servers without data, from the minute of the one that is gone for longest."""
+    """The finding of servers without data, by the row of the one gone for longest."""
     keys = pl.DataFrame(transition.incident.concerned, schema=_KEY, orient="row")
     concerned = evaluation.rows.filter(pl.col("end") == transition.at).join(
         keys, on=_KEY, how="semi"
@@ -313,7 +312,7 @@ def _without_data(evaluation: Evaluation, transition: Transition, key: TargetKey
 
 
 def _why_nothing_scraped(concerned: pl.DataFrame, minutes: pl.DataFrame) -> dict[str, str]:
-    """Why no scrape succeeded since the targets' first input was gone; empty if one did."""
+    """Why every scrape failed since the targets lost their first input; empty if one succeeded."""
     absent_for = pl.duration(microseconds=pl.col("coverage_missing_seconds") * 1e6)
     failed = (
         minutes.select(*_KEY, "scrapes", "failure", at="end")

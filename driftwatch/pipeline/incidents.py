@@ -1,4 +1,4 @@
-"""From verdicts to incidents: which minutes of which servers count, and which alert speaks."""
+"""From verdicts to incidents: which servers' minutes count, and which alert inhibits which."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ NOW_OFF = "the rule is off in this pool now"
 REMOVED = "the rule was removed"
 DISABLED = "the rule was switched off: {}"
 
-# An incident whose verdict was unknown for this long inhibits no other: longer than any detector's
+# An incident inhibits no other once its verdict was unknown for so long: longer than any detector's
 # hysteresis, and than a restart with its warm-up.
 INHIBITS_UNKNOWN = timedelta(hours=1)
 _RANK: Mapping[Severity, int] = {"page": 0, "ticket": 1, "notice": 2}
 
 
 class Progress(NamedTuple):
-    """Incidents after some minutes."""
+    """The incidents after some minutes, and their events."""
 
     incidents: dict[str, Incident]  # key → open incident
-    happened: tuple[Transition, ...]  # what fired and what resolved, in order
-    # incidents that fired earlier, at each minute of :data:`driftwatch.notify.page.REFRESH_EVERY`:
-    # their pages are made again
+    happened: tuple[Transition, ...]  # incidents that fired or resolved, in order
+    # incidents that fired earlier, every :data:`driftwatch.notify.page.REFRESH_EVERY`: their pages
+    # are due
     refreshes: tuple[Transition, ...]
 
 
@@ -60,7 +60,7 @@ def advance(
     Args:
         rows: evidence rows.
         verdicts: one Boolean column per rule id, beside ``rows``.
-        ended: incidents that resolved shortly before (:func:`just_ended`).
+        ended: recently resolved incidents (:func:`just_ended`).
     """
     minutes: _VerdictsByMinute = {}
     judged = rows.select(*_KEY, "pool", "end", *_SINCE)
@@ -79,7 +79,7 @@ def advance(
 
 
 def just_ended(ended: Iterable[Incident], at: datetime) -> tuple[Incident, ...]:
-    """Resolved incidents that may have left a backlog."""
+    """Incidents that resolved so recently that a backlog may remain."""
     since = at - timedelta(seconds=AFTER_INHIBITION_SECONDS)
     return tuple(i for i in ended if i.resolved_at is not None and i.resolved_at > since)
 
@@ -109,7 +109,7 @@ class _OpenIncidents:
             self._open.setdefault(one.pool, {})[one.rule] = one
 
     def play(self, ends: Iterable[datetime], minutes: _VerdictsByMinute) -> Progress:
-        """Advance through the minutes, in order."""
+        """Advance minute by minute, in order."""
         happened, refreshes = list[Transition](), list[Transition]()
         for end in ends:
             now = self._advance(end, minutes.get(end, {}))
@@ -141,7 +141,7 @@ class _OpenIncidents:
                 before, pool_rule = of_pool.pop(rule.id, None), self._pool_rule(rule, pool)
                 servers = {*here, *(s.key for s in (before.servers if before else ()))}
                 by = inhibited(rule, pool_rule.severity, servers, of_pool, self._by_id, end)
-                if pool_rule.severity == "notice":  # a backlog belongs to what caused it
+                if pool_rule.severity == "notice":  # a backlog belongs to its cause
                     for over in just_ended(self._ended, end):
                         if over.pool == pool and over.alert in rule.inhibited_by:
                             met = (one.key for one in over.servers if one.met)
@@ -170,7 +170,7 @@ class _OpenIncidents:
         return self._pool_rules[rule.id, pool]
 
     def _model_of(self, pool: str) -> dict[str, str]:
-        """The model as a label, if all servers of the pool have one model."""
+        """The model label, if all servers of the pool have the same model."""
         if self._models is None:
             self._models = {}
             for target in self._targets.values():
@@ -191,8 +191,8 @@ def inhibited(
 ) -> dict[TargetKey, str]:
     """Server → the alert that inhibits a rule there.
 
-    An incident inhibits on the servers that it concerns. An incident caused by the traffic inhibits
-    in its whole pool, as a pool shares its traffic; every incident so inhibits notices. A ticket
+    An incident inhibits on the servers that it concerns. It inhibits notices in its whole pool. An
+    incident caused by traffic does so for every rule, as a pool shares its traffic. A ticket
     inhibits no page.
 
     Args:
@@ -215,7 +215,7 @@ def inhibited(
 def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     """The rules in an order in which each follows its inhibitors.
 
-    Of two that inhibit each other the one that stands first in the files goes first.
+    Of two rules that inhibit each other, the first in the files comes first.
     """
     place = {rule.id: number for number, rule in enumerate(rules)}
     ordered: dict[str, Rule] = {}
@@ -243,13 +243,13 @@ def close_departed(
     reasons: Mapping[TargetKey, str],
     minute_end: datetime,
 ) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """Take retired and moved servers out of incidents; close those of rules that are off now.
+    """Remove retired and moved servers from incidents; close incidents of rules that are off now.
 
-    Returns the open incidents by key, and what ended.
+    Returns the open incidents by key, and the closed ones.
 
     Args:
         rules: every rule, disabled ones too.
-        remaining: the targets that stay; one of an incident may be missing after a restart.
+        remaining: the other targets; after a restart one of an incident may be missing.
         reasons: retired target → why.
     """
     rule_by_id = {rule.id: rule for rule in rules}
@@ -281,7 +281,7 @@ def _moved(target: Target | None, incident: Incident) -> str | None:
 
 
 def _not_evaluated(rule: Rule | None, pool: str) -> str | None:
-    """Why the rule gives a pool no more verdicts; None = it does."""
+    """Why the rule is no longer evaluated in a pool; None = it is."""
     if rule is None:
         return REMOVED
     if not rule.is_evaluated:
@@ -290,15 +290,15 @@ def _not_evaluated(rule: Rule | None, pool: str) -> str | None:
 
 
 def relevant(observed: pl.DataFrame, rule: Rule, open_servers: Sequence[TargetKey]) -> pl.DataFrame:
-    """The rows of one rule that can change an incident; without the rest a history of days takes
-    an eighteenth of the time.
+    """The rows of one rule that can change an incident: a history of days takes an eighteenth of
+    the time without the others.
 
-    A server joins with a true minute. It has recovered at the latest after ``keep_firing_for`` of
-    minutes in which nothing holds it. Rows from then to the next true minute change nothing.
+    A server joins with a true minute and has recovered at the latest after ``keep_firing_for`` of
+    minutes that do not hold it. Rows from then to the next true minute change nothing.
 
     Args:
         observed: key, ``end``, ``true`` and ``held`` (NULL = unknown), a row per server and minute.
-        open_servers: those of open incidents before the first row.
+        open_servers: servers of open incidents before the first row.
     """
     was_open = pl.DataFrame(open_servers, schema=dict.fromkeys(_KEY, pl.String), orient="row")
     was_open = was_open.unique().with_columns(was_open=pl.lit(True))
@@ -324,7 +324,7 @@ _SINCE = ("seconds_since_last_token", "coverage_missing_seconds")
 
 
 def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
-    """When the condition began, where a column says it; a page estimates it (pipeline/onset)."""
+    """When the condition began, if a column has it; else a page estimates it (pipeline/onset)."""
     for name in _SINCE:
         if name in rule.columns and row[name] is not None:
             end: datetime = row["end"]

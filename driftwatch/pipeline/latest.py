@@ -1,4 +1,4 @@
-"""Servers and pools as of the newest minute, from a tick's evidence rows. Pure."""
+"""Servers and pools in the newest minute, from a tick's evidence rows. Pure."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def latest_of(
 ) -> Latest:
     """Every server and pool at ``at``, the end of the newest minute.
 
-    ``rows``: evidence rows of new minutes, those of one target in order; ``targets``: known after
-    them; ``before``: each pool's last 24 h as of the tick before.
+    ``rows``: evidence rows of new minutes, each target's in order; ``targets``: as known after
+    them; ``before``: each pool's last 24 h at the previous tick.
     """
     at = at.astimezone(UTC)
     known = rows.select(*_KEY, "pool", *_COLUMNS) if rows.width else _NONE
@@ -82,7 +82,7 @@ _FLAGS = ("slo_missed", "slower_at_equal_load")
 _TYPES: dict[str, Any] = {"end": TIME, "scrapes": pl.Float64, **dict.fromkeys(_FLAGS, pl.Boolean)}
 _NONE = pl.DataFrame(schema={**dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null), **_TYPES})
 _NOT_SCRAPED_ROW: Mapping[str, Any] = {**dict.fromkeys((*_COLUMNS, "since")), "state": "no data"}
-# of a server in one minute, the worst that holds
+# the worst state that applies to a server in one minute
 _STATE = (
     pl.when(pl.col("scrapes").fill_null(0.0) <= 0)
     .then(pl.lit("no data"))
@@ -98,7 +98,7 @@ _STATE = (
     .then(pl.lit("as its baseline"))
     .otherwise(pl.lit("not judged"))
 )
-# of its minutes in order: end of the first one in its last state without a break
+# end of the first minute of a server's last unbroken state; over its minutes in order
 _OTHER = pl.col("end").filter(pl.col("state") != pl.col("state").last()).max()
 _SINCE = pl.col("end").filter((pl.col("end") > _OTHER).fill_null(value=True)).min()
 
@@ -131,7 +131,7 @@ def _bounded(text: str | None) -> str | None:
 
 
 def _why(row: Mapping[str, Any]) -> str | None:
-    """Why the state of a server in one minute is unknown."""
+    """Why a server's state is unknown in one minute; None if it is known."""
     if row["state"] == "no data":
         missing = row["coverage_missing_inputs"]
         return f"gone: {missing}" if missing else NOT_SCRAPED
@@ -146,7 +146,7 @@ def _why(row: Mapping[str, Any]) -> str | None:
 
 
 def _in_target(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Share of requests in target, of the worse latency: at least, at most."""
+    """Bounds of the share of requests in target, for the latency that is worse."""
     both = [(row[f"{n}_in_target_10m_ratio"], row[f"{n}_in_target_10m_upper_ratio"])
             for n in ("ttft", "tpot")]  # fmt: skip
     return min((one for one in both if one[0] is not None), default=(None, None))
@@ -199,7 +199,7 @@ def _no_share(slo: Slo) -> str:
 
 
 def declared_pools(store: Store) -> dict[str, Pool]:
-    """Pool name → its configuration, as the service that watches it had it."""
+    """Pool name → its configuration, as the service stored it."""
     every = ((one.pool, one.declared) for one in store.stored_pools())
     return {name: _POOL.validate_python(one) for name, one in every if one is not None}
 
@@ -210,7 +210,7 @@ def _commonest(texts: Iterable[str | None]) -> str | None:
 
 
 def _sums(rows: pl.DataFrame) -> dict[str, dict[datetime, tuple[float, float, float, float]]]:
-    """Pool → start of a half hour → what :class:`Trace` adds to it."""
+    """Pool → start of a half hour → what :class:`Trace` adds up."""
     if not len(rows):
         return {}
     share = pl.min_horizontal("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio")

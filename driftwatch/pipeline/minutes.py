@@ -1,4 +1,4 @@
-"""The last hour of a target's minutes: stored ones, and those that a tick evaluates."""
+"""Past minutes of targets: stored ones, and those that a tick evaluates."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
-# Columns of a question.
+# A question covers this much.
 WINDOW = timedelta(hours=1)
 
-# Verdicts about the engine's speed, each with its number.
+# verdict on the engine's speed → its ratio
 _SPEED = {
     "slower_at_equal_load": "speed_at_equal_load_ratio",
     "slower_than_pool": "speed_against_pool_ratio",
@@ -28,7 +28,7 @@ _ANOTHER_ENGINE = ("restarted", "configuration_changed", "release_changed")
 
 
 class _Ahead(NamedTuple):
-    """Rows that were read for many questions."""
+    """Rows read at once for many questions."""
 
     keys: frozenset[TargetKey]
     since: datetime
@@ -40,7 +40,7 @@ class _Ahead(NamedTuple):
 class PastMinutes:
     """Minutes of targets: evaluated ones, and older ones from a store.
 
-    If both have a minute, the evaluated one counts. Minutes of one target are read once.
+    An evaluated minute replaces a stored one. Minutes of one target are read once.
 
     Args:
         evaluated: frames of :data:`driftwatch.store.minute_columns.STORED_SCHEMA`.
@@ -53,7 +53,7 @@ class PastMinutes:
         self._ahead: _Ahead | None = None
 
     def with_minutes(self, minutes: pl.DataFrame) -> PastMinutes:
-        """The past with more evaluated minutes."""
+        """These minutes with more evaluated ones."""
         return PastMinutes(self.store, (*self._evaluated, minutes))
 
     def rows(
@@ -63,9 +63,7 @@ class PastMinutes:
         until: datetime,
         columns: Collection[str] = tuple(STORED_SCHEMA),
     ) -> pl.DataFrame:
-        """Columns of STORED_SCHEMA of some targets' minutes that end in (since, until], by target
-        and end.
-        """
+        """Columns of STORED_SCHEMA of minutes that end in (since, until], by target and end."""
         named = keys_frame(set(keys))
         inside = (pl.col("end") > since) & (pl.col("end") <= until)
         if (
@@ -93,7 +91,7 @@ class PastMinutes:
         until: datetime,
         columns: Collection[str],
     ) -> None:
-        """Read many targets' rows at once: the next :meth:`rows` of parts of them read nothing."""
+        """Read many targets' rows at once; later :meth:`rows` of a part of them read nothing."""
         rows = self.rows(keys, since, until, columns)
         self._ahead = _Ahead(frozenset(keys), since, until, frozenset(columns), rows)
 
@@ -102,7 +100,7 @@ class PastMinutes:
         return self.judged(key, since, until).select(*MINUTE_SCHEMA)
 
     def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        """The same with the verdicts about speed."""
+        """The same, with the verdicts on speed."""
         question = (key, since, until)
         if question not in self._read:
             self._read[question] = self.rows([key], since, until, _JUDGED)
@@ -110,10 +108,11 @@ class PastMinutes:
 
 
 def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any]:
-    """The row; where the speed is unknown its verdict becomes true if the last known one was.
+    """The row; an unknown speed gets the verdict "slower" if its last known verdict was that.
 
-    A slower engine may preempt or stall: its speed is unknown just when no knob must be raised. A
-    speed that is known and not judged is not slower. A restart or a change begins another engine.
+    A slower engine may preempt or stall. Its speed is then unknown, just when nobody must raise a
+    setting. A known speed without a verdict is not slower. Verdicts before a restart or a change do
+    not count.
 
     Args:
         past: minutes of the same target before its end, by time, with the detectors' verdicts.
@@ -141,9 +140,9 @@ def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any
 
 
 def after_last_slow(past: pl.DataFrame) -> pl.DataFrame:
-    """The minutes after the last slow one, if the target is slow no longer.
+    """The minutes after the last slow one, if the target is no longer slow.
 
-    Step times of a slow engine do not describe the one that runs now.
+    Step times of a slow engine do not describe the current one.
     """
     for verdict in _SPEED:
         if verdict not in past.columns:

@@ -1,4 +1,4 @@
-"""When the condition of a rule began: a rule looks at minutes, and fires after them. Pure."""
+"""When a rule's condition began: a rule fires only after some minutes of it. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from driftwatch.detect.speed.like_work import WINDOW
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 
-# The longest window of a rule is 20 min; what it looks at may have begun an hour before it.
+# A rule's longest window is 20 min; its condition may have begun an hour before that.
 LOOK_BACK = timedelta(minutes=80)
 _MINUTE = timedelta(minutes=1)
-# Where a minute stands on the way from the normal level (0) to that at which the rule fired (1):
-# half-way a step is found to the minute. The foot of a ramp lies before: where minutes are twice as
-# far as those of the first half usually are, within these bounds.
+# Minutes on a scale from the normal level (0) to the level at which the rule fired (1). A step
+# passes half-way in its minute. The foot of a ramp comes earlier: twice the usual deviation of the
+# first half of the minutes, within these bounds.
 _HALF_WAY, _NEAREST, _FARTHEST = 0.5, 0.08, 0.25
 _RAMP_MINUTES = 20
-_LEAST, _MOST = -1.0, 2.0  # of the way: one wild minute weighs no more
+_LEAST, _MOST = -1.0, 2.0  # on that scale: limits the weight of one outlier
 _SPEED_LATE = WINDOW // 2 - 1  # minutes: a median moves when a third to half of its minutes did
-_LEVEL_MINUTES = 5  # the level at which the rule fired is the median of so many minutes,
-# and of half of them at most
+_LEVEL_MINUTES = 5  # the level at which the rule fired is the median of the last five minutes,
+# or of half of them if that is fewer
 _FEWEST_MINUTES = 6
 
 
@@ -38,9 +38,9 @@ def _share(part: str, whole: str) -> pl.Expr:
 
 
 _LENGTHS = {"lengths_moved", "phase_mix"}
-# columns of a rule; the measure of a minute, over the servers concerned; its normal level: an
-# evidence column or a number, None = the lower quartile of the minutes.
-# The first that moved counts.
+# Columns of a rule; the measure of a minute, over the servers concerned; its normal level: an
+# evidence column or a number, None = the lower quartile of the minutes. The first measure that
+# moved counts.
 _MEASURES: tuple[tuple[set[str], pl.Expr, str | float | None], ...] = (
     ({"slower_at_equal_load", "slower"}, pl.col("speed_at_equal_load_ratio").mean(), 1.0),
     ({"slower_than_pool"}, pl.col("speed_against_pool_ratio").mean(), 1.0),
@@ -104,10 +104,10 @@ def condition_onset(
     evidence: Mapping[str, Any],
     past: PastMinutes,
 ) -> datetime | None:
-    """When what a rule measures left its normal level; None where no minute tells it.
+    """When the rule's measure left its normal level; None where the minutes do not show it.
 
     ``columns``: of the rule; ``keys``: the servers concerned; ``at``: the minute in which it fired;
-    ``evidence``: of the page, with the levels of the baseline (``reference_*``).
+    ``evidence``: of the page, with the baseline's levels (``reference_*``).
     """
     measures = [(by, normal) for names, by, normal in _MEASURES if not names.isdisjoint(columns)]
     if not measures:
@@ -115,7 +115,7 @@ def condition_onset(
     minutes = past.rows(keys, at - LOOK_BACK, at, COLUMNS).sort("end")
     each = [*_onsets(measures, minutes, evidence)]
     first = None if minutes.is_empty() else minutes["end"][0] - _MINUTE
-    # a length that moved long before is not what made a limit full now
+    # a length that moved long before did not fill the limit now
     return next((one for one in each if one != first), first if each else None)
 
 
@@ -136,19 +136,18 @@ def _onsets(
                 yield known["end"][left] - _MINUTE
                 continue
             start = known["end"][max(0, left - _SPEED_LATE)]
-            # a speed is known some minutes after a start: a slower release is slower from it on
+            # the speed is unknown for minutes after a start: a slower release is slow from there
             changed = minutes.filter("release_changed", pl.col("end") > start)["end"]
             yield (changed[-1] if len(changed) else start) - _MINUTE
 
 
 def change_point(values: Sequence[float], normal: float) -> int | None:
-    """The first of the values that left a level for good, as the last ones have.
+    """Index of the first value that left a level for good.
 
-    It is where the sum of what they lie beyond a bound was lowest (Page's cumulative sum,
-    Biometrika 41, 1954).
+    There the sum of values minus a bound is lowest (Page's cumulative sum, Biometrika 41, 1954).
 
     Returns:
-        Its place; None where too few are known or the last ones are at the level.
+        None with too few values, or where the last ones are at the level.
 
     >>> change_point([1.0] * 20 + [2.0] * 6, normal=1.0)
     20
@@ -168,6 +167,6 @@ def change_point(values: Sequence[float], normal: float) -> int | None:
 
 
 def _lowest_sum(way: Sequence[float], bound: float) -> int:
-    """After how many values the sum of what they lie beyond a bound is lowest."""
+    """After how many values the sum of the values minus a bound is lowest."""
     sums = [0.0, *accumulate(one - bound for one in way)]
     return min(range(len(sums)), key=lambda place: (sums[place], -place))

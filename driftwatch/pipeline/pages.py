@@ -1,4 +1,4 @@
-"""Pages of incidents that fire or end, and their updates. Pure.
+"""Pages of incidents that fire or resolve, and their updates. Pure.
 
 Pages are built minute by minute, so they do not depend on how minutes are split over ticks. Every
 :data:`driftwatch.notify.page.REFRESH_EVERY`, on the clock, the page of each firing incident is
@@ -55,11 +55,11 @@ def with_pages(
     incidents: Mapping[str, Incident],
     refreshes: Sequence[Transition] = (),
 ) -> tuple[tuple[Transition, ...], dict[str, Incident], tuple[TargetAdvice, ...]]:
-    """Transitions with their pages, updates included; open incidents with theirs; the advice.
+    """Transitions with their pages, updates among them; open incidents with theirs; the advice.
 
     Args:
-        happened: what fired and what ended, in order.
-        refreshes: what fires in minutes of the grid, as of then; empty = no page is made again.
+        happened: what fired and what resolved, in order.
+        refreshes: firing incidents, each in a minute in which its page is due; empty = none.
     """
     fired = [t for t in happened if t.event == "firing"]
     ended = [t for t in happened if t.event == "resolved"]
@@ -78,7 +78,7 @@ def with_pages(
         because = ended_because(last.incident.page, theirs, pages.change_before_its_end(t))
         news.append(with_resolve_page(evaluation.plan, last, _in_target(theirs), because))
     after = {key: pages.latest(one) for key, one in incidents.items()}
-    # what happened comes before updates of the same minute
+    # transitions come before updates of the same minute
     ordered = sorted(news, key=lambda t: (t.at, t.event == "updated"))
     return tuple(ordered), after, tuple(pages.advices)
 
@@ -102,7 +102,7 @@ class _OpenPages:
         self.advices: list[TargetAdvice] = []
 
     def latest(self, incident: Incident) -> Incident:
-        """The incident with its page as last made, and what the last message said."""
+        """The incident with its last page and message."""
         if (last := self._open.get(incident.id)) is None:
             return incident
         names = ("page", "told", "started_at", "messages")
@@ -110,7 +110,7 @@ class _OpenPages:
         return incident.model_copy(update=kept)
 
     def change_before_its_end(self, ended: Transition) -> str:
-        """What was changed on the servers of an incident while it lasted; empty = nothing known."""
+        """The change on an incident's servers while it lasted; empty = none known."""
         incident = self.latest(ended.incident)
         keys = {one.key for one in incident.servers if one.met}
         minutes = self._evaluation.past.rows(keys, incident.started_at, ended.at, COLUMNS)
@@ -118,7 +118,7 @@ class _OpenPages:
         return change or ""
 
     def opened(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
-        """What fired in a minute, with its page."""
+        """The incidents that fired in a minute, with their pages."""
         sent = []
         self._read_ahead(found, at - LOOK_BACK, at)
         findings = self._advised(found, at)
@@ -134,7 +134,7 @@ class _OpenPages:
         return sent
 
     def refresh(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
-        """Pages that are made again, and the updates among them."""
+        """Refresh pages; returns the updates to send."""
         here = [
             (t, one)
             for t, one in found
@@ -162,9 +162,9 @@ class _OpenPages:
         *,
         eased: bool,
     ) -> Transition | None:
-        """One page made again; what receivers get of it.
+        """Refresh one page; returns the update to send.
 
-        ``answer``: to its question; None = it asked nothing. ``eased``: they get nothing.
+        ``answer``: new advice, None = not computed; ``eased``: send nothing.
         """
         before = self._open[refresh.incident.id]
         if before.page is None or before.told is None:
@@ -207,7 +207,7 @@ class _OpenPages:
         return Transition(incident.model_copy(update={"page": page}), "updated", at)
 
     def _is_known(self, refresh: Transition, found: Found) -> bool:
-        """Whether to refresh: an unknown cause replaces none, unless users feel it worse."""
+        """Whether to refresh: not with an unknown cause, unless clearly more requests suffer."""
         (finding, row), incident = found, self._open[refresh.incident.id]
         page, told = incident.page, incident.told
         if finding.diagnosis is None or page is None or told is None:
@@ -217,15 +217,15 @@ class _OpenPages:
         return is_news and bool(row.get("observed_10m_seconds"))
 
     def _has_eased(self, refresh: Transition, found: Found) -> bool:
-        """Whether users are served again: they were not, or the incident only waits for its end."""
+        """Whether a missed target is met again, or the incident only waits for its end."""
         finding, row = found
         told = self._open[refresh.incident.id].told
-        if row.get("target_missed") is not False:  # unknown is not served
+        if row.get("target_missed") is not False:  # unknown is not met
             return False
         return _is_false(self._evaluation, refresh) or reported_missed(told, finding)
 
     def _needs_answer(self, refresh: Transition, found: Found) -> bool:
-        """Whether a page needs another answer: it waits for one, or its own fits no longer."""
+        """Whether a page needs new advice: it waits for it, or its own is outdated."""
         before, (finding, row) = self._open[refresh.incident.id], found
         if (page := before.page) is None or (told := before.told) is None:
             return False
@@ -248,7 +248,7 @@ class _OpenPages:
     def _advised(
         self, found: Sequence[tuple[Transition, Found]], at: datetime, *, again: bool = False
     ) -> dict[str, Finding]:
-        """Incident id → finding with its advice."""
+        """Incident id → finding with advice."""
         if not found:
             return {}
         findings: Findings = {t.incident.id: one for t, one in found}
@@ -262,7 +262,7 @@ class _OpenPages:
     def _read_ahead(
         self, found: Sequence[tuple[Transition, Found]], since: datetime, at: datetime
     ) -> None:
-        """The minutes that the pages ask about, in one read."""
+        """Read the minutes that the pages need at once."""
         keys = {
             key
             for t, (one, _) in found
@@ -273,14 +273,14 @@ class _OpenPages:
             self._evaluation.past.read_ahead(keys, since - WITHIN, at, tuple(columns))
 
     def _servers_of_page(self, incident: Incident, finding: Finding) -> set[TargetKey]:
-        """The servers whose changes a page names: its own, of several those of the pool."""
+        """The servers whose changes a page names: its only one, else all of the pool."""
         if len(finding.concerned) < 2:
             return {finding.target.key}
         targets = self._evaluation.state.targets.values()
         return {finding.target.key, *(o.key for o in targets if o.pool == incident.pool)}
 
     def _with_onset(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
-        """With the time at which what the rule measures left its normal level, if minutes tell."""
+        """The incident, started when the rule's measure left its normal level, if that is known."""
         rule, past = self._rules[incident.rule], self._evaluation.past
         since = condition_onset(rule.columns, incident.concerned, at, finding.evidence, past)
         return incident if since is None else incident.model_copy(update={"started_at": since})
@@ -288,8 +288,8 @@ class _OpenPages:
     def _with_recent_change(
         self, incident: Incident, finding: Finding, since: datetime, at: datetime
     ) -> Finding:
-        """With what changed from an hour before ``since`` on, on its server or in its whole pool;
-        as before where nothing did.
+        """The finding with the change from an hour before ``since`` on, on its server or in its
+        pool; unchanged without one.
         """
         keys = self._servers_of_page(incident, finding)
         minutes = self._evaluation.past.rows(keys, since - WITHIN, at, COLUMNS)
@@ -335,7 +335,7 @@ def with_resolve_page(
     """A resolve with its page.
 
     ``in_target``: whether the latency targets were met at its end, None = unknown; ``because``:
-    what is otherwise than on its page, in words.
+    what changed since its page, in words.
     """
     why = {"resolved_reason": ended.reason, "ended_because": because}
     over = _build(plan, ended.incident, None, ended.at, ended_in_target=in_target, **why)
@@ -358,6 +358,6 @@ def _is_false(evaluation: Evaluation, refresh: Transition) -> bool:
 
 
 def _in_target(here: pl.DataFrame) -> bool | None:
-    """Whether every server of these rows met its latency targets; None = unknown."""
+    """Whether all servers of these rows met their latency targets; None = unknown."""
     missed = here["slo_missed"]
     return None if missed.is_empty() or missed.null_count() else not missed.any()

@@ -1,4 +1,4 @@
-"""The plan of a tick: rules, trees, pools, settings. Fixed while the tick runs."""
+"""The plan of a tick: rules, trees, pools, settings. It does not change during a tick."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from driftwatch.signals.rows import SERVING_SCHEMA
 
 @dataclass(frozen=True, slots=True)
 class TunedFor:
-    """The mean lengths a pool was tuned for, None = not declared."""
+    """The mean lengths that a pool was tuned for; None = not declared."""
 
     prompt_tokens: float | None = None
     generation_tokens: float | None = None
@@ -30,25 +30,25 @@ class TunedFor:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Targets that are configured alike."""
+    """Targets with one configuration."""
 
-    name: str  # printed name
-    # label values a target must have; empty matches every target
+    name: str
+    # label values that a target must have; empty matches every target
     match: Mapping[str, str] = field(default_factory=dict)
     serving: Serving = field(default_factory=Serving)  # settings with provenance
     slo: Slo = field(default_factory=Slo)  # latency targets
     tuned_for: TunedFor = field(default_factory=TunedFor)  # declared lengths
     # GPUs per instance (a replica: all its engines), None = not declared
     gpus_per_replica: float | None = None
-    gpu_uuids: tuple[str, ...] = ()  # the GPUs of the pool's servers on bare metal, as declared
-    # what runs, by the arguments and the start-up log in the configuration
+    gpu_uuids: tuple[str, ...] = ()  # declared GPUs of the pool's servers on bare metal
+    # arguments and start-up log of the configuration
     reported: Fingerprint = field(default_factory=Fingerprint)
-    model: str | None = None  # model, where its served name says nothing; None = as reported
-    gpu: str | None = None  # GPU, where no source reads it; None = as read
-    receivers: tuple[str, ...] = ()  # receivers of its pages; empty = by severity
+    model: str | None = None  # if the served name does not name it; None = as reported
+    gpu: str | None = None  # if no source reads it; None = as read
+    receivers: tuple[str, ...] = ()  # of its messages; empty = by severity
 
     def holds(self, target: Target) -> bool:
-        """The target has every label of ``match``."""
+        """Whether the target has every label of ``match``."""
         return all(target.labels.get(name) == value for name, value in self.match.items())
 
 
@@ -56,7 +56,7 @@ class Pool:
 class TargetFrames:
     """Frames that a tick joins to its targets, one row per target."""
 
-    # the input of the frames
+    # made from these targets and this plan
     targets: Mapping[TargetKey, Target]
     plan: Plan
     serving: pl.DataFrame  # :data:`SERVING_SCHEMA`, as configured
@@ -70,31 +70,30 @@ class Plan:
 
     rules: tuple[Rule, ...]  # every rule, disabled ones included
     trees: Mapping[str, Tree]  # by name
-    pools: tuple[Pool, ...] = ()  # configured pools; the first that matches wins
-    # labels that name the pool of a target which no configured pool matches
+    pools: tuple[Pool, ...] = ()  # configured; the first match wins
+    # labels that name the pool of a target without a configured pool
     pool_by: tuple[str, ...] = ("namespace", "model_name")
-    # server → its pool as a database has it, where no configuration is read
+    # server → its pool in the database, for commands without a configuration
     stored_pools: Mapping[TargetKey, Pool] = field(default_factory=dict)
-    # settings of targets that no configured pool matches
+    # settings of targets without a configured pool
     default_serving: Serving = field(default_factory=Serving)
-    # what runs there, by the arguments and the log on the command line
+    # their arguments and log, from the command line
     default_reported: Fingerprint = field(default_factory=Fingerprint)
-    # names and addresses of the machine that driftwatch runs on, where it reads NVML; empty
-    # elsewhere
+    # names and addresses of driftwatch's own machine if it reads NVML there; else empty
     own_hosts: frozenset[str] = frozenset()
-    external_url: str | None = None  # where links of pages point to, None = command lines only
-    # take a proposed baseline without asking, as ``watch``, ``demo`` and ``replay`` do and say; a
-    # service never does
+    external_url: str | None = None  # base of links in pages; None = commands only
+    # use a proposed baseline without asking, as ``watch``, ``demo`` and ``replay`` do; a service
+    # never does
     accepts_proposals: bool = False
-    # instance → what runs there, by the server or its start-up log
+    # instance → report of the server or its start-up log
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none
-    # registry columns whose loss counts; None = those that the enabled rules need
+    # registry columns that must not go missing; None = those that the enabled rules need
     expected: tuple[str, ...] | None = None
 
     @property
     def enabled(self) -> tuple[Rule, ...]:
-        """Rules that are evaluated, in some pool at least."""
+        """Rules that are evaluated in at least one pool."""
         return tuple(rule for rule in self.rules if rule.is_evaluated)
 
     @property
@@ -124,12 +123,12 @@ class Plan:
 
     @property
     def every_pool(self) -> tuple[Pool, ...]:
-        """The configured pools, and those of a database."""
+        """The configured pools, and those of the database."""
         stored = {pool.name: pool for pool in self.stored_pools.values()}
         return (*self.pools, *stored.values())
 
     def pool_of(self, target: Target) -> Pool:
-        """The configured pool, else the stored one, or one named by the ``pool_by`` labels."""
+        """The configured pool, else the stored one, else one named by the ``pool_by`` labels."""
         for pool in self.pools:
             if pool.holds(target):
                 return pool
@@ -143,7 +142,7 @@ class Plan:
         )
 
     def has_pools_of(self, other: Plan) -> bool:
-        """Both plans give every target the same pool."""
+        """Whether both plans assign every target the same pool."""
         matches = [[(pool.name, pool.match) for pool in plan.pools] for plan in (self, other)]
         return matches[0] == matches[1] and self.pool_by == other.pool_by
 
@@ -179,7 +178,7 @@ class Plan:
     def frames(
         self, targets: Mapping[TargetKey, Target], before: TargetFrames | None = None
     ) -> TargetFrames:
-        """The frames of these targets; ``before`` if it was made from this very mapping."""
+        """The frames of these targets; ``before`` if it was made from the same objects."""
         if before is not None and before.targets is targets and before.plan is self:
             return before
         return TargetFrames(
@@ -259,7 +258,7 @@ def _value(setting: Setting | None) -> float | None:
 
 
 def _running_cap(serving: Serving) -> Setting | None:
-    """The cap on running requests: max_num_active_seqs where it is set lower."""
+    """The cap on running requests: the lower of max_num_seqs and max_num_active_seqs."""
     active, seqs = serving.max_num_active_seqs, serving.max_num_seqs
     if active is not None and (seqs is None or active.value < seqs.value):
         return active

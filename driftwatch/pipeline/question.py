@@ -1,8 +1,8 @@
-"""Questions about a server's settings, the same from pages, ``explain`` and ``recommend``.
+"""Questions about a server's settings; pages, ``explain`` and ``recommend`` ask the same one.
 
-Servers of a pool that are configured and loaded alike share one traffic. A question for each would
-give several settings for one cause. So they are one question: the step times of the busiest server,
-judged by the traffic of all.
+Servers of a pool with one configuration and similar loads share a traffic. A question for each
+would give several answers to one cause. So they share one question, with the step times of the
+busiest server and the traffic of all.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from driftwatch.simulate.requests import Requests
 from driftwatch.store.history import TargetAdvice
 
 _KEY = list(KEY_COLUMNS)
-MOST_SERVERS = 8  # the first by name: the traffic of each is simulated
-# Loads of peers may differ by this factor, as two halves of one stretch of traffic do.
+MOST_SERVERS = 8  # the first by name; each one's traffic is simulated
+# Similar loads differ at most by this factor, as two halves of one traffic do.
 _WITHIN = 1.25
 RECENT = timedelta(minutes=10)
 _LOAD = ("ttft_seconds_count", "prompt_tokens_total", "generation_tokens_total")
@@ -36,16 +36,16 @@ _LOAD = ("ttft_seconds_count", "prompt_tokens_total", "generation_tokens_total")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """The input of a question about a target at a time."""
+    """A target at a time: the input of a question."""
 
     target: Target
     at: datetime
-    # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows, which have more columns;
-    # other targets and later minutes are left out
+    # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows with more columns; other
+    # targets and later minutes are ignored
     minutes: pl.DataFrame
     # the evidence row of the window that ends at ``at``, with ``reference_*`` columns; empty = none
     row: Mapping[str, Any] = field(default_factory=dict)
-    # minutes of its peers, which make it the pool's question; None = no peers, or only this target
+    # minutes of its peers, for one answer of the pool; None = about this target alone
     beside: pl.DataFrame | None = None
     replicas: int | None = None  # of its pool; None = unknown
     before: Advice | None = None  # the change that an open page advises
@@ -53,7 +53,7 @@ class Moment:
     def answered(
         self, answer: Answer, incident_id: str | None, failed: str | None = None
     ) -> TargetAdvice:
-        """The answer to it, for the page of an incident."""
+        """The stored form of its answer, with the incident that asked."""
         target = self.target
         return TargetAdvice(
             target.key, target.pool or "default", self.at, answer, incident_id, failed
@@ -64,11 +64,11 @@ class Moment:
 class Options:
     """Options of the command line."""
 
-    window: timedelta | None = None  # how far back; None = an hour
-    slo: Slo | None = None  # targets of the command line; None = those of the pool
-    what_if: Mapping[str, float] = field(default_factory=dict)  # knob → value to simulate besides
-    log: Requests | None = None  # the requests themselves; None = rebuilt from the minutes
-    # names; None = as configured, reported or read
+    window: timedelta | None = None  # None = an hour
+    slo: Slo | None = None  # None = the pool's
+    what_if: Mapping[str, float] = field(default_factory=dict)  # knob → another value to simulate
+    log: Requests | None = None  # recorded requests; None = rebuilt from the minutes
+    # None = as configured, reported or read
     model: str | None = None
     gpu: str | None = None
     seed: int = 0
@@ -83,10 +83,10 @@ def question_for(
     """A question about one target.
 
     Args:
-        leaf: where the diagnosis ended; None = there is none.
+        leaf: of the diagnosis; None without one.
 
     Raises:
-        NoVerdict: there is no minute of the target before the moment.
+        NoVerdict: the target has no minute before the moment.
     """
     target, at, row, log = moment.target, moment.at, moment.row, options.log
     key = target.key
@@ -126,7 +126,7 @@ def question_for(
 
 
 def reference_in(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``reference_*`` columns that are known in a row."""
+    """The known ``reference_*`` columns of a row."""
     return {k: v for k, v in row.items() if k.startswith("reference_") and v is not None}
 
 
@@ -137,14 +137,14 @@ def target_advice(
     leaf: str | None = None,
     incident_id: str | None = None,
 ) -> TargetAdvice:
-    """The answer; an error becomes one without a verdict, because a page must go out."""
+    """The answer. An error becomes an answer without a verdict: the page must go out."""
     from driftwatch.recommend import advise  # loads the simulator
 
     at, failed = moment.at, None
     try:
         question = question_for(moment, plan, leaf)
         answer = _with_load(advise.advise(question, table=False))
-        answer.text()  # fails here rather than in the commit of the tick
+        answer.text()  # an error here does not break the tick's commit
     except DriftwatchError as error:
         answer = Answer(
             at=at,
@@ -158,7 +158,7 @@ def target_advice(
 
 
 def _with_load(answer: Answer) -> Answer:
-    """The answer whose advice, which a page keeps, has its time and its load."""
+    """The answer; its advice, which a page keeps, gets the time and the load."""
     advice, today = answer.advice, answer.today
     load = {
         "offered_requests_per_second": answer.offered_requests_per_second,
@@ -173,7 +173,7 @@ def _one_line(text: str) -> str:
 
 
 def peers_of(target: Target, targets: Mapping[TargetKey, Target]) -> tuple[TargetKey, ...]:
-    """The other servers of its pool with the same model, of the first few by name."""
+    """The other servers of its pool with the same model, among the first few by name."""
     if target.pool is None:
         return ()
     own = (target.pool, target.labels.get("model_name"))
@@ -184,15 +184,14 @@ def peers_of(target: Target, targets: Mapping[TargetKey, Target]) -> tuple[Targe
 
 
 def pool_size(targets: Mapping[TargetKey, Target], pool: str | None) -> int:
-    """How many servers a pool has, those that do not answer included."""
+    """Number of a pool's servers, those that do not answer included."""
     return sum(one.pool == pool for one in targets.values())
 
 
 def _shared(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
-    """The minutes of the servers that share an answer, the busiest first; at least the own ones.
+    """Server → its minutes, for the servers that share an answer, the busiest first.
 
-    Returns:
-        A frame a server, by time: the same ones for each of these servers.
+    Each of these servers gets the same frames. A server with another load gets its own alone.
     """
     frames = {
         TargetKey(*map(str, key)): after_last_slow(frame.sort("end"))
@@ -206,7 +205,7 @@ def _shared(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetK
 
 
 def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | None:
-    """First tokens, and prompt and generation tokens a first token, of the last ten minutes."""
+    """Requests with a first token in the last ten minutes; prompt and generation tokens of each."""
     recent = frame.filter(pl.col("end") > at - RECENT).select(*_LOAD).drop_nulls()
     first, prompt, generation = recent.sum().row(0) if len(recent) else (0.0, 0.0, 0.0)
     if first <= 0:
@@ -215,7 +214,7 @@ def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | Non
 
 
 def _similar_loads(loads: Mapping[TargetKey, Sequence[float]]) -> list[TargetKey]:
-    """The servers whose rate and lengths are near the median; none if fewer than two are."""
+    """The servers with rate and lengths near the median; none if fewer than two."""
     if len(loads) < 2:
         return []
     middles = [sorted(values)[len(values) // 2] for values in zip(*loads.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""What was changed on servers shortly before an incident began, or while it lasted. Pure."""
+"""Changes on servers shortly before an incident or during it. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from driftwatch.knobs import COLUMN_KNOBS, least_budget
 from driftwatch.notify.advice import BEFORE_IT
 from driftwatch.numbers import knob, moment, span
 
-# A change so long before the incident may have caused it; restarts so close to each other are one.
+# A change this long before an incident may have caused it; restarts this close are one rollout.
 WITHIN = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
-# flag of a minute → what happened in it, the weightiest first
+# flag of a minute → its words, the most important first
 _EVENTS = {
     "restarted": "restarted",
     "configuration_changed": "other settings",
@@ -37,9 +37,9 @@ def recent_change(
 ) -> str | None:
     """``after a change: restarted 12:00 UTC, vLLM 0.32.0 → 0.33.0``, ``then 4 of 4 restarted …``.
 
-    ``minutes``: :data:`COLUMNS` of servers; ``servers``: how many these are; ``began``: when the
-    incident did, None = the change is named alone; ``release``: the evidence column
-    ``release_change``; ``today``: whose times have no date. None where no change is known.
+    ``minutes``: :data:`COLUMNS` of servers; ``servers``: their number; ``began``: the incident's
+    start, None = without "after" or "then"; ``release``: the evidence column ``release_change``;
+    ``today``: its times have no date. None where no change is known.
     """
     ordered = minutes.sort("end", *KEY)
     changed = ordered.filter(pl.any_horizontal(pl.col(*_EVENTS).fill_null(value=False)))
@@ -64,7 +64,7 @@ def recent_change(
 
 
 def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
-    """Settings of a server that are other ones after a change; inferred ones are not compared."""
+    """A server's settings that differ after a change; inferred ones are not compared."""
     found = []
     before, after = minutes.filter(pl.col("end") < at), minutes.filter(pl.col("end") >= at)
     is_inferred = pl.col("max_num_seqs_inferred").fill_null(value=True)
@@ -74,7 +74,7 @@ def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
         if len(was) and len(now) and was[-1] != now[-1]:
             found.append(f"{name} {knob(was[-1])} → {knob(now[-1])}")
         elif name == "max_num_batched_tokens" and len(was):
-            # a configured budget that the steps exceed is unknown
+            # the budget becomes unknown when steps exceed the configured one
             most, earlier = (_most_steps(part, name) for part in (after, before))
             if most is not None and least_budget(most) > was[-1] and earlier is None:
                 found.append(f"{name} {knob(was[-1])} → {least_budget(most)} or more")
@@ -82,6 +82,6 @@ def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
 
 
 def _most_steps(minutes: pl.DataFrame, budget: str) -> float | None:
-    """The most tokens a step, where they are more than the configured budget."""
+    """The most tokens a step, where they exceed the configured budget."""
     most = minutes.filter(pl.col(budget).is_null())["step_tokens_max_of_process"].max()
     return most if isinstance(most, float) else None

@@ -1,9 +1,9 @@
-"""The targets of a tick: who is listed, who is missing, who has left. Pure.
+"""The targets of a tick: listed, missing and departed ones. Pure.
 
-A listed target joins with its first scrape, also a failed one. A source that scrapes other targets
-in a minute and does not try this one no longer lists it. After 15 such minutes the target is
-*retired*; it joins anew with its next scrape. A target that is listed and does not answer is
-*lost*: its scrapes fail, and ``CoverageLost`` opens a ticket.
+A listed target joins with its first scrape, even a failed one. If its source scrapes other targets
+in a minute but not this one, the source no longer lists it. After 15 such minutes the target is
+*retired*; its next scrape lets it join again. A listed target that does not answer is *lost*: its
+scrapes fail, and ``CoverageLost`` opens a ticket.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ _MINUTE = timedelta(minutes=1)
 RETIRED_AFTER = timedelta(minutes=15)
 NOT_LISTED = f"the server is gone (not listed for {RETIRED_AFTER // _MINUTE} min)"
 UNCONFIGURED = "the server is gone (no longer in the configuration)"
-# Labels that identify the server behind a name.
+# Labels that identify the server behind an instance.
 _SERVER_LABELS = ("pod", "model_name")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class TickInput:
-    """What the sources answered by the time a tick went on."""
+    """The sources' answers for a tick."""
 
-    # by name of the source, in the order of the sources; of one that raised its problem
+    # source name → answer, in the order of the sources; a source that raised has its problem
     answers: Mapping[str, Collected]
-    complete: datetime  # everything before it has been collected, except from late sources
-    # source name → up to where it has answered
+    complete: datetime  # all scrapes before it are collected, except from late sources
+    # source name → the time up to which it has answered
     collected_until: Mapping[str, datetime] = field(default_factory=dict)
     configured: frozenset[str] = frozenset()  # names of all sources; empty = unknown
-    # sources of kind pages: their targets are configured, and each scrape gives a row
+    # names of sources of kind pages: targets are configured, and each scrape gives a row
     pages: frozenset[str] = frozenset()
-    # name → why a source that no longer delays the others did not answer
+    # name of a late source, which no longer delays the others → why it did not answer
     late: Mapping[str, str] = field(default_factory=dict)
-    # name → how long the answer took, of those that were asked
+    # name → duration of its answer
     seconds: Mapping[str, float] = field(default_factory=dict)
-    failed: tuple[str, ...] = ()  # names of those that raised, or know nothing now
-    incomplete: str | None = None  # why nothing is known of some source
-    # minutes before it stay without a verdict; None = those before the last six hours
+    failed: tuple[str, ...] = ()  # names of sources that raised or know nothing now
+    incomplete: str | None = None  # why a source's targets are unknown
+    # earlier minutes get no verdict; None = six hours back
     since: datetime | None = None
-    # targets whose source answered that it does not know them
+    # targets that their source no longer lists
     not_listed: frozenset[TargetKey] = frozenset()
 
     @classmethod
@@ -62,14 +62,14 @@ class TickInput:
         collected_until: Mapping[str, datetime],
         **more: Any,
     ) -> TickInput:
-        """The answers of some of the configured sources; ``more``: other fields."""
+        """The input from some of the configured sources' answers; ``more``: other fields."""
         configured = frozenset(source.name for source in sources)
         pages = frozenset(one.name for one in sources if isinstance(one, PagesSource))
         return cls(answers, complete, collected_until, configured, pages, **more)
 
     @property
     def silent(self) -> frozenset[str]:
-        """Sources whose answer does not say which targets exist."""
+        """Names of sources whose answer does not list targets."""
         return frozenset(name for name, one in self.answers.items() if one.silent is not None)
 
 
@@ -77,19 +77,19 @@ class TickInput:
 class Roster:
     """The targets of a tick."""
 
-    # with their pools, in key order; the mapping of before where nothing changed
+    # with pools, in key order; the previous mapping if nothing changed
     targets: Mapping[TargetKey, Target]
-    waiting: Mapping[TargetKey, Target]  # listed, and not joined yet
+    waiting: Mapping[TargetKey, Target]  # listed, not joined yet
     origins: Mapping[TargetKey, str]  # target → name of the source that listed it last
-    not_listed: frozenset[TargetKey] = frozenset()  # their source does not know them
+    not_listed: frozenset[TargetKey] = frozenset()  # missing in their source's answer
     # former targets → why
     departed: Mapping[TargetKey, str] = field(default_factory=dict)
-    # names that now stand for another pod or model
+    # keys that now belong to another pod or model
     reborn: frozenset[TargetKey] = frozenset()
 
 
 def roster(state: State, given: TickInput, plan: Plan) -> Roster:
-    """The targets now: those that the sources list, and earlier ones that are missing.
+    """The current targets: those that the sources list, and earlier ones that are missing.
 
     Args:
         state: of the tick before.
@@ -108,7 +108,7 @@ def roster(state: State, given: TickInput, plan: Plan) -> Roster:
     departed: dict[TargetKey, str] = {}
     for key in missing:
         origin = origins.get(key)
-        # gone once every source has answered and none lists it
+        # departed if every source has answered and none lists it
         none_lists = given.configured == answering and origin not in given.configured
         if origin is not None and (none_lists or (key in not_listed and origin in given.pages)):
             departed[key] = UNCONFIGURED
@@ -132,7 +132,7 @@ def roster(state: State, given: TickInput, plan: Plan) -> Roster:
 
 
 def first_scrapes(scrapes: pl.DataFrame, keys: Collection[TargetKey]) -> dict[TargetKey, datetime]:
-    """Those of the targets with a scrape → the time of the first."""
+    """Target → time of its first scrape; targets without one are left out."""
     if not keys:
         return {}
     theirs = scrapes.join(keys_frame(keys), on=KEY, how="semi").group_by(KEY).agg(pl.min("time"))
@@ -147,7 +147,7 @@ def _is_another(old: Target, new: Target) -> bool:
 
 
 def _with_earlier_labels(target: Target, before: Target | None) -> Target:
-    """The target with its earlier pod and model, where the source names none now."""
+    """The target; pod and model stay if the source no longer names them."""
     if before is None:
         return target
     missing = {
@@ -161,18 +161,16 @@ def _with_earlier_labels(target: Target, before: Target | None) -> Target:
 def with_unlisted(
     rows: pl.DataFrame, scrapes: pl.DataFrame, state: State, given: TickInput
 ) -> pl.DataFrame:
-    """Minute rows whose ``looks`` are 0 where the source answered and does not list the target.
+    """Minute rows with ``looks`` 0 where the source answered without the target.
 
-    NULL stays where no source answered. A minute that is missing because its source is late, or
-    because its source is silent, counts as one failed scrape.
-
-    ``scrapes``: of the same minutes.
+    NULL stays where no source answered. A minute without scrapes because its source is late or
+    silent counts as one failed scrape. ``scrapes``: of the same minutes.
     """
     origin = _text_frame([(*key, name) for key, name in state.origins.items()], *KEY, "source")
     starts = scrapes.select(*KEY, start=pl.col("time").dt.truncate("1m")).join(origin, on=KEY)
     answered = starts.select("source", "start").unique()
     late = _text_frame(list(given.late.items()), "source", "late_why").with_columns(
-        # of a source that never answered every minute is late
+        # all minutes of a source that never answered are late
         late_from=pl.Series([state.collected_until.get(n, _EPOCH) for n in given.late], dtype=TIME)
     )
     joined = rows.with_columns(start=(pl.col("end") - _MINUTE).cast(TIME))
@@ -196,7 +194,7 @@ def with_unlisted(
 
 
 def retirements(rows: pl.DataFrame) -> tuple[datetime | None, dict[TargetKey, str]]:
-    """End of the first minute that retires a target; the targets retired by then → why.
+    """End of the first minute that retires targets, and these targets → why.
 
     ``rows``: of the minutes, with ``unlisted_minutes``.
     """

@@ -1,7 +1,7 @@
 """The state that one tick hands to the next, and the outcome of a tick.
 
-The store gives all of the state back (:mod:`driftwatch.pipeline.stored_state`), but for the open
-minute: that is collected again.
+The store keeps all of the state (:mod:`driftwatch.pipeline.stored_state`) except the open minute,
+which is collected again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from driftwatch.store.minute_columns import no_minutes
 
 __all__ = ["HISTORY", "Outcome", "State"]
 
-# The first question to a source covers this much; GPU readings are kept as long.
+# The first query to a source covers this much; GPU readings are kept as long.
 FIRST_LOOK = timedelta(minutes=16)
 
 
@@ -42,7 +42,7 @@ FIRST_LOOK = timedelta(minutes=16)
 class State:
     """The state that one tick hands to the next."""
 
-    # of the open minute, and each target's last ones (:func:`last_scrapes`)
+    # of the open minute, and each target's last one before it (:func:`last_scrapes`)
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
     # GPU readings of the last :data:`FIRST_LOOK`
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
@@ -52,28 +52,28 @@ class State:
     evaluated_until: datetime | None = None
     # :data:`driftwatch.diagnose.evidence_table.RECENT`, of the last :data:`HISTORY`
     minutes: pl.DataFrame = field(default_factory=no_recent)
-    # when each input was last on a target's page, up to a day ago
+    # when each input was last in a target's scrape, up to a day ago
     inputs_seen: pl.DataFrame = field(default_factory=no_inputs_seen)
-    # the sample of each target's last scrape, which the next one may repeat
+    # the scheduler's sample in each target's last scrape; the next scrape may repeat it
     samples: pl.DataFrame = field(default_factory=no_samples)
-    incidents: Mapping[str, Incident] = field(default_factory=dict)  # open incidents by identity
-    ended: tuple[Incident, ...] = ()  # those that resolved shortly before
-    # targets known now, missing ones included, with their pools
+    incidents: Mapping[str, Incident] = field(default_factory=dict)  # open incidents by key
+    ended: tuple[Incident, ...] = ()  # recently resolved ones
+    # known targets with their pools, missing ones included
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     # target → name of the source that listed it last
     origins: Mapping[TargetKey, str] = field(default_factory=dict)
     baselines: Baselines = field(default_factory=Baselines)  # in force
     # recent minutes and references of the detectors
     detection: Detection = field(default_factory=Detection)
-    # baselines per target, made anew when baselines or targets change
+    # baselines per target, computed again when baselines or targets change
     in_force: InForce = field(default_factory=InForce)
-    # the targets as frames, made anew when targets or plan change
+    # frames of the targets, built again when targets or plan change
     frames: TargetFrames | None = None
-    # the last release of each target, and since when it runs
+    # each target's last release and its start
     releases: pl.DataFrame = field(default_factory=no_releases)
     verifications: Verifications = field(default_factory=Verifications)
-    # simulate advice only for minutes that end after this: a tick that catches up after a restart
-    # would take too long otherwise; None = for every minute
+    # simulate advice only for minutes that end after this, because a tick that catches up must not
+    # take too long; None = for every minute
     simulates_after: datetime | None = None
 
 
@@ -81,27 +81,27 @@ class State:
 class Outcome:
     """The outcome of a tick."""
 
-    rows: pl.DataFrame  # evidence rows of the minutes evaluated in this tick
+    rows: pl.DataFrame  # evidence rows of this tick's minutes
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside ``rows``
-    # state changes that are sent, each incident with its page
+    # transitions to send, each incident with its page
     transitions: tuple[Transition, ...] = ()
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)  # collected by this tick
-    problems: tuple[SourceProblem, ...] = ()  # parts of answers that could not be read
-    # dropped targets → why
+    problems: tuple[SourceProblem, ...] = ()  # unreadable parts of answers
+    # retired targets → why
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
-    # names that stand for another server now
+    # keys that now belong to another server
     reborn: frozenset[TargetKey] = frozenset()
-    advices: tuple[TargetAdvice, ...] = ()  # answers to the questions of its pages
+    advices: tuple[TargetAdvice, ...] = ()  # answers for its pages
     # :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, beside ``rows``
     minutes: pl.DataFrame = field(default_factory=no_minutes)
-    # those known after it, with their pools
+    # known after the tick, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
-    # instance whose scrapes made the evaluation fail → the traceback
+    # instance whose scrapes made the evaluation fail → traceback
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
 
 
 def merge(outcomes: Collection[Outcome]) -> Outcome:
-    """Several outcomes as one, in this order: of pieces of one tick, or of several batches."""
+    """Several outcomes as one, in order: pieces of a tick, or batches."""
     evaluated = [one for one in outcomes if one.rows.width]
     return Outcome(
         rows=pl.concat([o.rows for o in evaluated]) if evaluated else pl.DataFrame(),
@@ -119,9 +119,9 @@ def merge(outcomes: Collection[Outcome]) -> Outcome:
 
 
 def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
-    """The state without these targets' scrapes and what was inferred from them, except days.
+    """The state without these targets' scrapes and inferences, except learnt days.
 
-    Scrapes from ``before`` on stay, as a target may return while driftwatch catches up.
+    Scrapes from ``before`` on stay: a target may return while driftwatch catches up.
     """
     leaving = keys_frame(keys)
     if leaving.is_empty():
@@ -151,7 +151,7 @@ def merge_scrapes(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 def last_scrapes(scrapes: pl.DataFrame, evaluated_until: datetime) -> pl.DataFrame:
-    """Scrapes that the next minutes need: the open minute's, and the last usable one before it."""
+    """Scrapes for the next minutes: the open minute's, and each target's last usable one before."""
     done = (pl.col("time") < evaluated_until) & pl.col("ok")
     last = done & (done.cum_sum(reverse=True).over(KEY_COLUMNS) == 1)
     wanted = scrapes.select((pl.col("time") >= evaluated_until) | last).to_series()

@@ -1,6 +1,6 @@
-"""The tick's state in the store: what a tick writes, and what the next process reads.
+"""The tick's state in the store: a tick writes it, the next process reads it.
 
-Minutes, incidents, baselines and references have tables of their own. Readings of GPUs are read
+Minutes, incidents, baselines and references have their own tables. GPU readings are collected
 again.
 """
 
@@ -40,7 +40,7 @@ class _KnownTarget:
     instance: str
     engine: str
     labels: Mapping[str, str]
-    source: str | None  # that listed it last; None = unknown
+    source: str | None  # the one that listed it last; None = unknown
 
     @property
     def key(self) -> TargetKey:
@@ -48,7 +48,7 @@ class _KnownTarget:
 
 
 class _Memory(Document):
-    """The part of a tick's state that has no table."""
+    """The part of a tick's state without a table."""
 
     evaluated_until: datetime | None
     collected_until: dict[str, datetime]
@@ -57,7 +57,7 @@ class _Memory(Document):
 
     @property
     def by_key(self) -> dict[TargetKey, Target]:
-        """Its targets, without pools."""
+        """The targets, without pools."""
         return {one.key: Target(one.key, one.labels) for one in self.targets}
 
     @property
@@ -67,12 +67,12 @@ class _Memory(Document):
 
 
 def memory_of(state: State, before: State | None = None) -> dict[str, bytes]:
-    """The part of the state that the next process needs and that has no table.
+    """The part of the state without a table, for the next process.
 
-    ``before``: as it was stored last.
+    ``before``: the last stored state.
     """
     until = state.evaluated_until
-    memory = _Memory.model_construct(  # of values that have these types: nothing is validated
+    memory = _Memory.model_construct(  # the values have these types: skip validation
         evaluated_until=None if until is None else until.astimezone(UTC),
         collected_until={name: at.astimezone(UTC) for name, at in state.collected_until.items()},
         targets=[
@@ -101,7 +101,7 @@ def state_from(store: Store, now: datetime) -> State:
     until, targets = memory.evaluated_until or now, memory.by_key
     rows = store.past(until - HISTORY, until, targets)
     minutes = minute_rows_of(rows.filter(pl.col("seconds") == MINUTE)).select(*RECENT)
-    # scrapes since the last minute, the one before it, and readings of GPUs are read again
+    # collect again: scrapes since the last minute, the scrape before it, and GPU readings
     again = until - timedelta(seconds=MAX_GAP_SECONDS)
     return State(
         scrapes=_scraped_last(minutes, again),
@@ -123,9 +123,9 @@ def state_from(store: Store, now: datetime) -> State:
 
 
 def _scraped_last(minutes: pl.DataFrame, again: datetime) -> pl.DataFrame:
-    """The last scrape of targets of which no newer one is read.
+    """The last scrape of targets without a newer one.
 
-    Only its time is known: a process that began later has restarted.
+    Its time alone tells that a process which began later has restarted.
     """
     newest = minutes.unique(KEY, keep="last", maintain_order=True)
     at = (pl.col("last_scrape_seconds") * 1e6).round().cast(pl.Int64).cast(TIME).alias("time")
@@ -134,7 +134,6 @@ def _scraped_last(minutes: pl.DataFrame, again: datetime) -> pl.DataFrame:
 
 
 def _memories(store: Store) -> list[_Memory]:
-    """Of each batch's last tick."""
     return [_Memory.read(one) for one in store.remembered_by_batch(_MEMORY).values()]
 
 
@@ -161,16 +160,13 @@ def evaluated_until(store: Store) -> datetime | None:
     return min((at for at in times if at is not None), default=None)
 
 
-# --- what servers report of themselves
+# --- reports of servers
 
 _REPORTS = "tick.told"
 
 
 def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
-    """The plan with the reports of each directly scraped server.
-
-    A server's answer stands until it restarts.
-    """
+    """The plan with the reports of directly scraped servers; a report is valid until a restart."""
     reported = dict(plan.reported)
     for source in sources:
         if isinstance(source, PagesSource):
@@ -179,13 +175,13 @@ def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
 
 
 def reports_memory(plan: Plan) -> dict[str, bytes]:
-    """The reports, for commands that ask no server."""
+    """The reports, for commands that scrape no server."""
     reports = {instance: asdict(runs) for instance, runs in plan.reported.items()}
     return {_REPORTS: orjson.dumps(reports, option=orjson.OPT_SORT_KEYS)}
 
 
 def stored_reports(store: Store) -> Mapping[str, Fingerprint]:
-    """Instance → what runs there, as the server last reported."""
+    """Instance → the server's last report."""
     reports: dict[str, Any] = {}
     for stored in store.remembered_by_batch(_REPORTS).values():
         reports |= orjson.loads(stored)

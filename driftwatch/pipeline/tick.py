@@ -1,7 +1,7 @@
 """One tick, from scrapes to pages: collect → minutes → evidence → verdicts → incidents → pages.
 
-A tick evaluates every minute that became complete since the last one, all targets at once. The
-result does not depend on how minutes are split over ticks.
+A tick evaluates the minutes that became complete since the last tick, all targets at once. The
+split of minutes over ticks does not change the result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 
-# After a stop a tick catches up this far; older minutes stay without a verdict.
+# After a stop a tick catches up this far; older minutes get no verdict.
 CATCH_UP = timedelta(hours=6)
 _MINUTE = timedelta(minutes=1)
 _GPUS = ("instance", "end", "gpu_model")
@@ -49,7 +49,7 @@ _GPUS = ("instance", "end", "gpu_model")
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Input that all minutes of one tick share."""
+    """Input shared by all minutes of a tick."""
 
     plan: Plan
     given: TickInput
@@ -59,9 +59,9 @@ class _Context:
 def evaluate(
     state: State, given: TickInput, plan: Plan, store: Store, ask: Ask = target_advice
 ) -> tuple[State, Outcome]:
-    """The part of a tick that asks no source and writes nothing.
+    """The part of a tick that neither queries a source nor writes.
 
-    A bad page loses only its own server's minutes (:func:`isolate`).
+    A bad scrape costs only its own server's minutes (:func:`isolate`).
 
     Args:
         store: with the minutes before this tick.
@@ -77,7 +77,7 @@ def evaluate(
 def _evaluated(
     state: State, given: TickInput, plan: Plan, store: Store, ask: Ask
 ) -> tuple[State, Outcome]:
-    """Evaluate every complete minute; a piece ends where a target joins or is retired."""
+    """Evaluate every complete minute; a piece ends where a target joins or retires."""
     names, collected = tuple(given.answers), list(given.answers.values())
     collected = with_own_names(collected, names, state.targets, state.origins)
     given = replace(given, answers=dict(zip(names, collected, strict=True)))
@@ -96,7 +96,7 @@ def _evaluated(
         before = state.targets
         state, piece, past = _piece(state, (minute, min(joins_at or last, last)), past, context)
         pieces.append(piece)
-        waiting |= {key: before[key] for key in piece.retired}  # it may return
+        waiting |= {key: before[key] for key in piece.retired}  # they may return
         minute = state.evaluated_until
     if len(pieces) > 1:  # the rest of the minutes have no target
         state = replace(state, evaluated_until=last)
@@ -119,9 +119,9 @@ def _with_collected(
     gpus: pl.DataFrame,
     context: _Context,
 ) -> tuple[State, datetime | None, Outcome]:
-    """Add what was collected; drop targets that left or changed identity.
+    """Add the collected scrapes; drop targets that departed or changed identity.
 
-    Returns the state, its first minute (None: no scrape yet), and what ended with those targets.
+    Returns the state, its first minute (None = no scrape yet), and the incidents that this closed.
     """
     plan, until = context.plan, context.given.complete
     since = context.given.since or until - CATCH_UP
@@ -155,8 +155,8 @@ def _with_joined(
     origins: Mapping[TargetKey, str],
     plan: Plan,
 ) -> tuple[State, datetime | None]:
-    """Let waiting targets join whose first scrape is in the minute or before it; without any other
-    target, the first of them. Returns the state and when the next one joins.
+    """Let waiting targets join with a first scrape in the minute or before it; without other targets
+    the first of them. Returns the state and when the next target joins.
     """
     asleep = [key for key in waiting if key not in state.targets]
     starts = {key: _floor(at) for key, at in first_scrapes(state.scrapes, asleep).items()}
@@ -187,7 +187,7 @@ def _piece(
     stored = stored_rows(rows, minutes_here)
     past = past.with_minutes(stored)
 
-    # verdicts, and the incidents that they make
+    # verdicts and incidents
     rows_judged = rows.hstack(stored.select("ever_seen"))
     verdicts = verdicts_of(plan.enabled, rows_judged)
     incidents, happened, refreshes = advance(
@@ -196,7 +196,7 @@ def _piece(
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = close_departed(plan.rules, incidents, staying, retired, last)
 
-    # advice, and the pages of what happened
+    # advice and pages
     evaluation = Evaluation(
         state, plan, signals, first, last, rows, verdicts, past, ask=context.ask
     )
@@ -238,7 +238,7 @@ def _detected(
 
 
 def with_baselines(state: State, plan: Plan, first: datetime, last: datetime) -> State:
-    """The state with the baselines and releases of the first minute of [first, last)."""
+    """The state with baselines and releases as of the first minute of [first, last)."""
     now = state.in_force
     if not now.still(state.baselines, state.targets, plan):
         gpus = gpu_minutes(state, plan.frames(state.targets, state.frames), first, last)
@@ -257,19 +257,19 @@ def _floor(time: datetime) -> datetime:
     return time.replace(second=0, microsecond=0)
 
 
-# --- Sources already reject numbers that a metric cannot have. This handles the rest: when the
-# evaluation raises, bisection finds the servers whose scrapes cause it. Their scrapes of this tick
-# become failed scrapes with the reason, and every other server is evaluated as usual.
+# --- Sources reject impossible numbers. If an evaluation raises all the same, bisection finds the
+# servers whose scrapes cause it. Their scrapes of this tick become failed scrapes with the reason;
+# the other servers are evaluated as usual.
 
 Judge = Callable[[State, TickInput], tuple[State, Outcome]]
 
 
 def isolate(judge: Judge, state: State, given: TickInput) -> tuple[State, Outcome]:
-    """The result of ``judge``, without the scrapes of servers on which it fails.
+    """The result of ``judge``, without the scrapes of servers that make it fail.
 
     Raises:
-        Exception: of ``judge``, where it fails without any server's scrapes too, or with those
-            of each of several servers: then no page is at fault.
+        Exception: of ``judge``, if it fails without any scrapes too, or with each of several
+            servers' scrapes: then no scrape is at fault.
     """
     try:
         return judge(state, given)
@@ -280,7 +280,7 @@ def isolate(judge: Judge, state: State, given: TickInput) -> tuple[State, Outcom
             others = [one for one in served if one not in instances]
             try:
                 judge(*_refused(state, given, others, "not evaluated"))
-            except Exception:  # noqa: BLE001 - whatever it is, it is one of these servers'
+            except Exception:  # noqa: BLE001 - any error blames one of these servers
                 return True
             return False
 
@@ -299,7 +299,7 @@ def isolate(judge: Judge, state: State, given: TickInput) -> tuple[State, Outcom
 
 
 def _culprits(fails_with: Callable[[Collection[str]], bool], among: Sequence[str]) -> list[str]:
-    """Find the servers whose scrapes alone make the evaluation fail, by halving."""
+    """The servers whose scrapes alone make the evaluation fail, by halving."""
     if not among or not fails_with(among):
         return []
     if len(among) == 1:
@@ -311,7 +311,7 @@ def _culprits(fails_with: Callable[[Collection[str]], bool], among: Sequence[str
 def _refused(
     state: State, given: TickInput, instances: Sequence[str], reason: str
 ) -> tuple[State, TickInput]:
-    """The state without these servers, and the answers with failed scrapes in their place."""
+    """The state without these servers, and the answers with failed scrapes for them."""
     theirs = pl.col("instance").is_in(list(instances))
     refused = {}
     for name, one in given.answers.items():

@@ -1,4 +1,4 @@
-"""Why evidence is unknown, or only a bound: one reason for each column. Pure."""
+"""Why evidence is unknown or only a bound: one reason a column. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from driftwatch.signals.gpus import reasons_of
 
 
 def reasons(row: Mapping[str, Any]) -> dict[str, str]:
-    """Column → why it is unknown, or only a bound: the one reason that applies."""
+    """Column → why it is unknown or only a bound."""
     unknown = {
         name: _default_reason(column) for name, column in BY_NAME.items() if row.get(name) is None
     }
@@ -50,7 +50,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     return reason_of
 
 
-# state → the columns that it needs, in the order in which they are named
+# state → the columns that it needs; the first unknown one is its reason
 _INPUTS_OF_STATE: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("lengths_moved", "phase_mix"), tuple(f"{of}_mean_ratio" for of in LENGTHS)),
     "slower": ("slower_at_equal_load",),
@@ -61,7 +61,7 @@ _INPUTS_OF_STATE: Mapping[str, tuple[str, ...]] = {
 
 
 _PROVISIONAL = "provisional"
-# where nobody can accept a baseline: replay, explain and recommend on a recording
+# for commands on a recording, where nobody can accept a baseline
 OWN_PROPOSAL = "driftwatch's own proposal stands for a baseline, and it tells the speed alone"
 _PROPOSED = Reason("no_baseline", OWN_PROPOSAL)
 
@@ -73,7 +73,7 @@ def _default_reason(column: Column) -> Reason:
 
 
 def is_own_proposal(row: Mapping[str, Any]) -> bool:
-    """Whether the speed is judged by a load model that nobody accepted."""
+    """Whether a proposed, not accepted load model judges the speed."""
     return _PROVISIONAL in (row.get("speed_reference") or "")
 
 
@@ -81,7 +81,7 @@ _NO_LENGTHS = "no baseline (driftwatch baseline list, --baseline FROM..TO, or tu
 
 
 def _ratio_reasons(row: Mapping[str, Any]) -> dict[str, str]:
-    """Ratio column → why it is NULL: no baseline, none for this signal, or too few requests."""
+    """Ratio column → why it is NULL: no baseline (for this signal), or too few requests."""
     kind = row.get("reference_kind")
     ratios = {ratio: column for ratio, (column, was) in RATIOS.items() if was == column}
     ratios |= {f"{name}_mean_ratio": f"{name}_mean" for name in LENGTHS}
@@ -106,7 +106,7 @@ def _ratio_reasons(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _swing_reason(row: Mapping[str, Any], name: str) -> str:
-    """Why the swings of a mean length are unknown."""
+    """Why a mean length cannot be compared with the baseline's swings."""
     kind = row.get("reference_kind")
     if kind is None:
         return "no baseline"
@@ -118,7 +118,7 @@ def _swing_reason(row: Mapping[str, Any], name: str) -> str:
 
 
 def _which_limit(row: Mapping[str, Any]) -> str:
-    """Why the limit that makes requests wait is unknown."""
+    """Why it is unknown which limit makes requests wait."""
     if row.get("kv_cache_usage_ratio") is None:
         return "requests wait, but vllm:kv_cache_usage_perc is missing: the KV cache may be full"
     unknown = [name for name in COLUMN_KNOBS if row.get(name) is None]

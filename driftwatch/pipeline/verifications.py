@@ -1,7 +1,7 @@
-"""The life of verifications in the ticks: each opens, is looked at, and closes.
+"""The life of verifications in the ticks: open, look, close.
 
-A restart alone opens none. A setting or a release that differs after it opens one: reported, or
-shown by more running requests than an inferred max_num_seqs allowed.
+A restart alone opens none. A setting or a release that differs after it opens one, if reported, or
+if more requests run than an inferred max_num_seqs allowed.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from driftwatch.verify.verdict import verified
 from driftwatch.verify.verification import Change, Verification
 
 _MINUTE = timedelta(minutes=1)
-# A change is looked at so long after its warm-up, and a day after it: then the minutes before it
-# are no longer kept. One limit for all looks (Pocock, Biometrika 64, 1977): eight, each with twice
-# the minutes of the one before, cross 2.64 standard deviations by chance in 5 % of cases.
+# Looks at a change: at these times after it, and after a day, when the minutes before it go. One
+# limit for all looks (Pocock, Biometrika 64, 1977): eight, each with twice the minutes of the one
+# before, cross 2.64 standard deviations by chance in 5 % of cases.
 LOOKS = tuple(WARM_UP + 10 * 2**k * _MINUTE for k in range(8))
 LOOK_CONFIDENCE = 0.9918
 LONGEST = timedelta(hours=24)
-# An empty prefix cache makes a fresh server look worse than it is, and a few bursts less make any
-# look better: a FAIL waits for so many minutes, and so does a PASS of what nobody had promised.
+# Minutes that a FAIL needs, and a PASS without a forecast: an empty prefix cache makes a new server
+# look worse than it is, and a few bursts less make any server look better.
 FEWEST_UNPROMISED = 30
-# Only load shows that an inferred cap changed: driftwatch waits so long for it.
+# driftwatch waits this long for the load that shows a change of an inferred cap.
 SHOWS_WITHIN = timedelta(hours=24)
-# Several metrics report a start and what it brought, one or two minutes apart.
+# Several metrics report a start and its changes, one or two minutes apart.
 ONE_CHANGE = timedelta(minutes=10)
-# Older advice is not why somebody changed a knob.
+# Older advice did not cause a change of a setting.
 ADVICE_HOLDS = timedelta(days=14)
 
 _READ = ("scrapes", *COLUMN_KNOBS, "max_num_seqs_inferred", "cache_config")
@@ -55,17 +55,17 @@ _STEPS = "step_tokens_max_of_process"
 _LOAD = ("running_requests", "running_requests_max")
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
 
-# (since, until) → answers given in between, in order of time
+# (since, until) → the answers of that span, by time
 Advice = Callable[[datetime, datetime], Sequence[TargetAdvice]]
 
 
 @dataclass(frozen=True, slots=True)
 class Verifications:
-    """What the ticks keep of changes; :func:`verifications_from` reads it from the store."""
+    """The ticks' memory of changes; :func:`verifications_from` reads it from the store."""
 
     runs: Mapping[TargetKey, Run] = field(default_factory=dict)
     opened: Mapping[TargetKey, Verification] = field(default_factory=dict)
-    # target → what its last minute read; the same again is no news
+    # target → readings of its last minute; equal ones are skipped
     last_read: Mapping[TargetKey, tuple[Any, ...]] = field(default_factory=dict, compare=False)
 
 
@@ -78,16 +78,16 @@ def step(
     plan: Plan,
     failed: list[str],
 ) -> tuple[Verifications, tuple[Verification, ...]]:
-    """Go through the minutes of a tick.
+    """Process the minutes of a tick.
 
     Args:
         rows: stored rows of minutes, any order.
-        minutes: of a target in a span.
-        advice: given in a span.
-        failed: gets the tracebacks of comparisons that fail.
+        minutes: reads a target's minutes in a span.
+        advice: reads the answers in a span.
+        failed: collects the tracebacks of failed comparisons.
 
     Returns:
-        The state after it, and every verification that opened, was looked at or closed.
+        The state after the tick, and each verification that it opened, judged or closed.
     """
     runs, opened, last_read = dict(before.runs), dict(before.opened), dict(before.last_read)
     news: dict[str, Verification] = {}
@@ -123,7 +123,7 @@ def step(
             if one.closed_at is not None:
                 del opened[key]
                 runs[key] = Run(run.now)
-    # a server that left is forgotten, as everywhere in the tick
+    # forget servers that left
     gone = (runs.keys() | last_read.keys()) - targets.keys()
     for key in gone:
         runs.pop(key, None)
@@ -132,13 +132,13 @@ def step(
 
 
 def _after_minute(run: Run | None, row: Mapping[str, Any], fingerprint: Fingerprint) -> Run:
-    """What runs on a server after a minute of it."""
+    """The run of a server after one more minute."""
     if run is None:
         return Run(running(row, fingerprint))
     if any(row.get(flag) for flag in _FLAGS) and (
         run.started_at is None or row["end"] - run.started_at > ONE_CHANGE
     ):
-        # of the same server a new start may read everything anew
+        # after a start every setting may be read again
         run = Run(Running(), before=run.now, started_at=row["end"])
     most = run.most_requests
     if run.before is not None:
@@ -153,9 +153,9 @@ def open_verification(
     end: datetime,
     advice: Advice,
 ) -> Verification:
-    """A verification of a change, with the forecast of the newest advice that asked for it.
+    """Open a verification of a change, with the forecast of the newest advice for that change.
 
-    ``one``: the same, opened earlier with less of the change.
+    ``one``: the same verification, opened when less of the change was known; None = new.
     """
     key, pool = target.key, target.pool or "default"
     if one is None:
@@ -186,7 +186,7 @@ def open_verification(
 
 
 def _forecast(answer: Answer) -> dict[str, Any]:
-    """The forecast of an answer, with the targets and the load that it was made for."""
+    """An answer's forecast, with its latency targets and load."""
     if not answer.advice.forecast:
         return {}
     load, slo = "offered_requests_per_second", answer.slo
@@ -195,7 +195,7 @@ def _forecast(answer: Answer) -> dict[str, Any]:
 
 
 def _is_due(one: Verification, end: datetime) -> bool:
-    """Whether a verification is looked at in the minute that ends at ``end``."""
+    """Whether a look at a verification is due in the minute that ends at ``end``."""
     age = end - one.change.at
     was_looked_at = bool(one.reason)
     return (
@@ -208,13 +208,13 @@ def _is_due(one: Verification, end: datetime) -> bool:
 def look_at(
     one: Verification, slo: Slo | None, end: datetime, minutes: Minutes, failed: list[str]
 ) -> Verification:
-    """A verification after a look. A comparison that fails closes it: the next would fail too."""
+    """A verification after a look. An error closes it: the next look would fail too."""
     at = one.change.at
     try:
         key = TargetKey(one.instance, one.engine)
         before, after = around_change(minutes(key, at - LOOK_BACK, end), at, end)
         judged = verified(one, before, after, end, slo=slo, confidence=LOOK_CONFIDENCE)
-    except Exception as error:  # noqa: BLE001 - it costs this verdict, and no other server's
+    except Exception as error:  # noqa: BLE001 - it costs only this verdict
         failed.append(traceback.format_exc())
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         return _inconclusive(one, end, f"the comparison failed ({why})")
@@ -226,7 +226,7 @@ def look_at(
 
 
 def _superseded(one: Verification, at: datetime) -> Verification:
-    """An open verification that another change ended."""
+    """The verification, closed by another change."""
     reason = "another change came before a verdict"
     return _inconclusive(one, at, f"{reason} ({one.reason})" if one.reason else reason)
 
@@ -240,7 +240,7 @@ _RUNS, RUNS_MEMORY = TypeAdapter(list[tuple[TargetKey, Run]]), "tick.runs"
 
 
 def runs_memory(runs: Mapping[TargetKey, Run]) -> dict[str, bytes]:
-    """What runs on servers, as no table has it."""
+    """The runs, which have no table."""
     return {RUNS_MEMORY: _RUNS.dump_json(sorted(runs.items(), key=lambda one: one[0]))}
 
 
@@ -248,27 +248,27 @@ def verifications_from(store: Store, runs: bytes | None) -> Verifications:
     """The state in the store; ``runs``: from :func:`runs_memory`, None = none yet."""
     try:
         known = {} if runs is None else dict(_RUNS.validate_json(runs))
-    except ValidationError:  # an earlier version's: what runs is read anew
+    except ValidationError:  # of an earlier version: read the runs again
         known = {}
     return Verifications(known, {one.key: one for one in store.open_verifications()})
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What the minutes of a tick say of changes."""
+    """The result of a tick's minutes for changes."""
 
     state: Verifications
     news: tuple[Verification, ...] = ()  # opened, looked at or closed
-    # the verdict on a change that an incident's page had advised, the first one of each incident
+    # each incident's first verdict on the change that its page advised
     transitions: tuple[Transition, ...] = ()
     failed: tuple[str, ...] = ()  # tracebacks
 
     def on_page(self, incident: Incident) -> Incident:
-        """An incident whose page shows the verification of the change that it advised."""
+        """The incident; its page shows the verification of the advised change."""
         return _on_page(incident, self.news)
 
     def on_resolves(self, transitions: Iterable[Transition]) -> tuple[Transition, ...]:
-        """Transitions; a resolve's page shows the verification as of its end."""
+        """The transitions; a resolve's page shows the verification as of its end."""
         return tuple(
             replace(t, incident=_on_page(t.incident, [one for one in self.news if _known(one, t)]))
             if t.event == "resolved"
@@ -286,12 +286,12 @@ def verify_changes(
     plan: Plan,
     store: Store,
 ) -> Verified:
-    """The stage of a tick. What fails here delays no page.
+    """The verification stage of a tick; its errors delay no page.
 
     Args:
         rows: stored rows of the tick's minutes.
-        advices: of the tick; the store has the earlier ones.
-        incidents: that were open in the tick; the store has the earlier ones.
+        advices: of the tick; the store has earlier ones.
+        incidents: open in the tick; the store has earlier ones.
     """
     if rows.is_empty():
         return Verified(before)
@@ -319,7 +319,7 @@ def _follow_ups(
     known = {one.id: one for one in incidents}
     transitions = []
     for id_, verdicts in sorted(closed.items()):
-        with suppress(UsageError):  # the store has forgotten it
+        with suppress(UsageError):  # deleted in the store
             transitions.append(_follow_up(known.get(id_) or store.incident(id_), verdicts))
     return tuple(one for one in transitions if one is not None)
 
@@ -328,7 +328,7 @@ def _known(one: Verification, t: Transition) -> bool:
     return one.opened_at <= t.at and (one.closed_at is None or one.closed_at <= t.at)
 
 
-# of several changes that one page had advised (its pool's servers) the page says the gravest
+# a page that advised a change of several servers shows the gravest verdict: the last in this order
 _VERDICTS_BY_GRAVITY = ("open", "INCONCLUSIVE", "PASS", "FAIL")
 
 
@@ -349,7 +349,7 @@ def _on_page(incident: Incident, news: Iterable[Verification]) -> Incident:
 
 
 def _follow_up(incident: Incident, verdicts: Sequence[Verification]) -> Transition | None:
-    """The first verdict on an incident's advice; None where its page has one."""
+    """The first verdict on an incident's advice; None where its page has one already."""
     before = None if incident.page is None else incident.page.verification
     after = _on_page(incident, verdicts)
     if after.page is None or (before is not None and before.verdict != "open"):
