@@ -155,7 +155,7 @@ def _with_joined(
     origins: Mapping[TargetKey, str],
     plan: Plan,
 ) -> tuple[State, datetime | None]:
-    """Let waiting targets join whose first scrape is in the minute or before; without any target, the
+    """Let waiting targets join whose first scrape is in the minute or before it; without a target the
     first of them. Returns the state and when the next target joins.
     """
     asleep = [key for key in waiting if key not in state.targets]
