@@ -155,8 +155,9 @@ def _with_joined(
     origins: Mapping[TargetKey, str],
     plan: Plan,
 ) -> tuple[State, datetime | None]:
-    """Let waiting targets join whose first scrape is in the minute or before it; without a target the
-    first of them. Returns the state and when the next target joins.
+    """Let waiting targets join whose first scrape has come; without a target the first of them.
+
+    Returns the state and when the next target joins.
     """
     asleep = [key for key in waiting if key not in state.targets]
     starts = {key: _floor(at) for key, at in first_scrapes(state.scrapes, asleep).items()}
