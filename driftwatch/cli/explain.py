@@ -146,7 +146,7 @@ def _evaluated(scope: TargetWindow, tree: str, incidents: Sequence[Incident]) ->
 
 def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page | None:
     """The page of an incident as last made by the window's end; None where the store has none."""
-    from driftwatch.notify.headline import rendered
+    from driftwatch.notify.headline import headline, rendered
     from driftwatch.notify.page import Line
 
     at, last = scope.window.end, incident.page
@@ -159,8 +159,9 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
         return last.model_copy(update={"summary": summary, "lines": (began,), "advice": None})
     if scope.history.at is None or (last.event != "resolved" and last.times.measured_at <= at):
         by = incident.acknowledgement
-        is_told = by is None or last.acknowledgement == by
-        return last if is_told else rendered(last.model_copy(update={"acknowledgement": by}))
+        if by is not None and last.acknowledgement != by:
+            last = rendered(last.model_copy(update={"acknowledgement": by}))
+        return last.model_copy(update={"summary": headline(last, None)})
     sent = [one for one in incident.messages if one.at <= at and one.event != "resolved"]
     if not sent:
         return last
@@ -211,7 +212,7 @@ def _as_of_now(scope: TargetWindow, incident: Incident, page: Page, finding: Fin
                 update={"problem": (f"now {now}{where}", f"now {now}")}
             )
             page = page.model_copy(update={"phrases": phrases})
-            page = page.model_copy(update={"summary": headline(page)})
+            page = page.model_copy(update={"summary": headline(page, None)})
     texts += [
         f"{one.key.text} joined {moment(one.since, scope.today)}"
         for one in incident.servers

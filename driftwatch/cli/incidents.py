@@ -20,7 +20,7 @@ from driftwatch.incidents.delivery import status_text
 from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
-    from driftwatch.incidents.incident import Incident, Message
+    from driftwatch.incidents.incident import Incident
     from driftwatch.incidents.silence import Silence
     from driftwatch.store.people import IncidentStore
 
@@ -219,17 +219,8 @@ def _story(incident: Incident) -> list[tuple[datetime, str]]:
         (at, f"{what} {few(names[:NAMED_SERVERS], len(names))}")
         for (at, what), names in changed.items()
     ]
-    said = [(one.at, _whole(one)) for one in incident.messages]
+    said = [(one.at, one.summary) for one in incident.messages]
     return sorted([*joined, *said], key=lambda event: event[0])
-
-
-def _whole(message: Message) -> str:
-    """Line 1, with all of the change where it was cut for a phone."""
-    change = next((line.text for line in message.lines if line.label == "Change"), "")
-    moves = change.split(": ")[0]
-    if not message.summary.endswith("…") or "→" not in moves:
-        return message.summary
-    return f"{message.summary.rpartition('. ')[0]}. Set {moves}"
 
 
 def _when(at: datetime, now: datetime) -> str:

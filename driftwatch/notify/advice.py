@@ -176,6 +176,11 @@ def setting_change(advised: Advice) -> str:
     )
 
 
+def values(advised: Advice) -> str:
+    """``max_num_seqs 40``, and every other setting of the change: the least that must be read."""
+    return ", ".join(f"{one.knob} {knob(one.to_value)}" for one in advised.moves)
+
+
 _ADD = re.compile(r"\badd \d+ replicas?\b")
 
 
@@ -244,9 +249,9 @@ def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
     change = setting_change(advised)
     first = "" if change in page.summary else f"{change}: "
     brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
-    text = f"{first}restart with {vllm_arguments(advised.moves)}. {_capital(brings)}"
     if made_at := _forecast_time(page, advised):
-        text += f" (computed {made_at})"
+        brings = brings.replace("forecast:", f"forecast of {made_at}:", 1)
+    text = f"{first}restart with {vllm_arguments(advised.moves)}. {_capital(brings)}"
     yield Line("Change", text, weight=8)
     if price := [clean(text) for text in advised.price if text != "restart"]:
         yield Line("Cost", "; ".join(price), weight=7)
@@ -279,7 +284,7 @@ def _instead_lines(page: Page, advised: Advice) -> Iterator[Line]:
     facts = [brings.removeprefix("forecast "), f"load {load}" if load else ""]
     if text := "; ".join(filter(None, facts)):
         made_at = _forecast_time(page, advised)
-        text += f" (computed {made_at})" if made_at else ""
+        text = f"of {made_at}: {text}" if made_at else text
         yield Line("Forecast" if is_simulated else "Load", text, weight=7)
     if others := [clean(text) for text in advised.instead[1:]]:
         yield Line("Or", "; ".join(others), weight=7)

@@ -20,6 +20,7 @@ from driftwatch.notify.advice import (
     settings_line,
     settings_to_give,
     shorter,
+    values,
 )
 from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import full
@@ -110,8 +111,10 @@ def where(page: Page) -> str:
     return f"{pool} {name}" if pool and not name.startswith(pool) else name
 
 
-def headline(page: Page) -> str:
-    """Line 1, at most 120 characters with Slack's mark; the problem is shortened first."""
+def headline(page: Page, limit: int | None = HEADLINE_LIMIT) -> str:
+    """Line 1, with Slack's mark at most 120 characters: how bad is shortened first, what to do
+    last. ``limit`` None: the whole line, for a screen that wraps it.
+    """
     name, pool = target_name(page), given_pool(page)
     wheres = [squeeze(name, WHERE_LIMIT)]
     if pool and not name.startswith(pool):
@@ -142,8 +145,23 @@ def headline(page: Page) -> str:
             for (_, bad), (_, do) in ordered
             for w in wheres
         ]
-    limit = HEADLINE_LIMIT - len(marked(page, ""))
+        if page.advice is not None and page.advice.action == "change":
+            do = f"et {values(page.advice)}"
+            texts += [f"{word} {w}: {bad}{do}" for bad in (f"{bads[-1]}. S", "s") for w in wheres]
+    if limit is None:
+        return texts[0]
+    limit -= len(marked(page, ""))
     return next((text for text in texts if len(text) <= limit), cut(texts[-1], limit))
+
+
+def current_line(page: Page) -> str:
+    """Line 1 whole, without its state; of a page that is over also with what it began."""
+    line = headline(page, None).removeprefix(opening(page)).lstrip()
+    if page.event != "resolved" or not page.first_problem:
+        return line
+    name, colon, rest = line.partition(": ")
+    name, after, lasted = name.partition(" after ")
+    return f"{name}: {clean(page.first_problem)}; over{after}{lasted}{colon}{rest}"
 
 
 def _ended(page: Page, start: str) -> list[str]:

@@ -113,13 +113,18 @@ def render_path(diagnosis: Diagnosis, *, evidence: Mapping[str, Any], width: int
         if row.also:
             out += wrap("   " + "; ".join(row.also), width, "   ")
     if diagnosis.leaf != "undetermined":
-        cause = _cause(diagnosis.cause, evidence)
-        because = f", because {cause}" if cause else ""
-        out += wrap(f" So: {clean(diagnosis.meaning or diagnosis.leaf)}{because}", width, " ")
+        out += wrap(f" So: {cause_of(diagnosis, evidence)}", width, " ")
     return "\n".join(out)
 
 
-def _cause(cause: str | None, evidence: Mapping[str, Any]) -> str | None:
+def cause_of(diagnosis: Diagnosis, evidence: Mapping[str, Any]) -> str:
+    """``the KV cache is full, because prompts are longer``; ``evidence``: column → value."""
+    because = _because(diagnosis.cause, evidence)
+    text = clean(diagnosis.meaning or diagnosis.leaf)
+    return f"{text}, because {because}" if because else text
+
+
+def _because(cause: str | None, evidence: Mapping[str, Any]) -> str | None:
     """The cause in a sentence; demand is none where lengths moved, or no more requests come."""
     if cause != "demand":
         return _CAUSES.get(cause or "")

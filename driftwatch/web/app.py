@@ -7,6 +7,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +28,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from driftwatch.clock import Clock
 from driftwatch.errors import DriftwatchError, NoVerdict, StoreError, UsageError
 from driftwatch.incidents.delivery import status_text
+from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.silence import Silence, silences_incident
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
@@ -35,7 +38,6 @@ from driftwatch.web import api, fleet, incident_forms, incidents, reports, runbo
 from driftwatch.web.access import LONGEST_NAME, SIGNED_IN_FOR, People, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.page import (
-    BAD,
     IN_WORDS,
     Form,
     Link,
@@ -43,6 +45,7 @@ from driftwatch.web.page import (
     Page,
     Query,
     Visit,
+    WrongInput,
     html_of,
     parsed,
     style_sheet,
@@ -238,6 +241,13 @@ def _html(
 ) -> Response:
     now = web.clock.now()
     query = f"?{request.url.query}" if request.url.query else ""
+    active = cache(lambda: web.database.store(writes=False).silences(now))
+
+    def silence_of(one: Incident) -> Silence | None:
+        """The silence that holds its messages back now: the next tick marks it as silenced."""
+        some = active() if one.is_firing else ()
+        return next((silence for silence in some if silences_incident(silence, one)), None)
+
     html = html_of(
         template,
         **parts,
@@ -250,6 +260,8 @@ def _html(
         command=web.command,
         where=web.where,
         lines_of=incidents.line_of,
+        counted=incidents.counted,
+        silence_of=silence_of,
         page_lines=incidents.page_lines,
         status_text=status_text,
         limit_words=LIMIT_WORDS,
@@ -293,7 +305,7 @@ def _refusal(web: Web, request: Request, error: Exception) -> Response:
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
     message, link = str(error), getattr(error, "link", None)
     help_text = getattr(error, "help_text", None)
-    if is_form and status == 400 and help_text != BAD:
+    if is_form and status == 400 and not isinstance(error, WrongInput):
         status = 409
     if isinstance(error, HTTPException):
         status, message = error.status_code, error.detail

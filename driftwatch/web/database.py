@@ -61,6 +61,7 @@ STATE = case(
     (_COLUMN.silenced_by.is_not(None), "silenced"),
     else_="firing",
 )
+_FIRED = _COLUMN.state.not_in(("pending", "resolved"))
 # what fired first, of these pages, of these what nobody has acknowledged, of these the newest
 _WORST_FIRST = (
     case({"resolved": 2, "pending": 1}, value=_COLUMN.state, else_=0),
@@ -148,11 +149,12 @@ class WebStore(Store):
         """One part of the incidents that match, with their pages, and how many match; open ones
         first, within each state the newest; empty matches any.
 
-        ``state``: a word of STATE, or open; ``text``: each word stands in its id, alert or labels.
+        ``state``: a word of STATE, or open (fired, not over); ``text``: each word stands in its id,
+        alert or labels.
         """
         where: list[ColumnElement[bool]] = [_COLUMN.id.is_not(None), *map(_has, text.split())]
         if state:
-            where.append(_COLUMN.state != "resolved" if state == "open" else STATE.in_([state]))
+            where.append(_FIRED if state == "open" else STATE.in_([state]))
         query = select(incidents).where(*where).order_by(*_WORST_FIRST).limit(limit).offset(offset)
         number = self._scalar(select(func.count()).where(*where))
         return [stored_incident(row) for row in self._all(query)], int(number)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple
 
 import polars as pl
 from pydantic import Field
@@ -16,19 +17,16 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silence_matchers, silences_incident
 from driftwatch.model import Diagnosis, TargetKey
 from driftwatch.notify.advice import NOTHING_TO_DO, vllm_arguments
-from driftwatch.notify.headline import opening
+from driftwatch.notify.headline import current_line
 from driftwatch.notify.page import Line
 from driftwatch.notify.page import Page as IncidentPage
 from driftwatch.notify.verification_line import verification_line
-from driftwatch.numbers import clean, cut, moment, plural
+from driftwatch.numbers import clean, moment, plural
 from driftwatch.plots.plot import Plot
 from driftwatch.web.database import WebStore
 from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Visit, paged, search
 from driftwatch.web.plots import incident_plot
 from driftwatch.web.signals import SIGNAL_COLUMNS, changes, usual
-
-if TYPE_CHECKING:
-    pass
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
 _MOST_SERVERS, _MOST_RELATED = 20, 20
@@ -51,10 +49,17 @@ def line_of(incident: Incident, *, beside_page: bool = False) -> str:
         waits = f"waits while {clean(incident.inhibited_by)} fires" if incident.inhibited_by else ""
         rest = f": {waits or 'has not fired yet'}" if incident.firing_at is None else ""
         return f"{clean(incident.alert)} {clean(incident.name)}{rest}"
-    line = page.summary.removeprefix(opening(page)).lstrip()
+    line = current_line(page)
     if beside_page and page.severity == "notice" and NOTHING_TO_DO in page.phrases.advice:
         line = line.removesuffix(f". {page.phrases.advice}")
-    return cut(clean(line), 200)
+    return clean(line)
+
+
+def counted(incidents: Sequence[Incident]) -> str:
+    """``2 open incidents, 3 pending``, of incidents that are not over."""
+    fired = sum(one.is_firing for one in incidents)
+    pending = f", {len(incidents) - fired} pending" if fired < len(incidents) else ""
+    return f"{plural(fired, 'open incident') if fired else 'no open incident'}{pending}"
 
 
 class Look(NamedTuple):
@@ -65,6 +70,7 @@ class Look(NamedTuple):
     lines: Sequence[tuple[str, str]]  # (label, text)
     diagnosis: Diagnosis | None = None
     of: str = ""  # which of several servers was diagnosed
+    evidence: Mapping[str, Any] = MappingProxyType({})  # column → value; a first page keeps none
 
 
 def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
@@ -87,7 +93,9 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
     last = page.model_copy(update={"first": None}).as_first
     if not is_over and last.diagnosis != first.diagnosis:
         lines = [*page_lines(last.lines, today)]
-        yield Look(f"As of {moment(last.at, today)}", "", lines, last.diagnosis, worst)
+        title = f"As of {moment(last.at, today)}"
+        evidence = {name: one.value for name, one in page.evidence.items()}
+        yield Look(title, "", lines, last.diagnosis, worst, evidence)
     if page.first is not None or not is_over:
         title = f"The {page.severity} of {moment(first.at, today)}"
         lines = [*page_lines(first.lines, today)]
@@ -118,8 +126,10 @@ def load(visit: Visit) -> Shown:
     since = max(incident.started_at - _AROUND, until - LONGEST)
     rows = store.past(since, until, servers[:_MOST_SERVERS])
     rows = rows.filter(pl.col("scrapes") > 0)
-    span = f"?from={since:%Y-%m-%dT%H:%MZ}&to={until:%Y-%m-%dT%H:%MZ}"
-    if page is not None:
+    span = f"?from={max(incident.started_at - _AROUND / 2, since):%Y-%m-%dT%H:%MZ}"
+    if incident.resolved_at:
+        span += f"&to={until:%Y-%m-%dT%H:%MZ}"
+    if incident.resolved_at and page is not None:
         span += f"&at={page.as_first.at:%Y-%m-%dT%H:%MZ}"
     verified = None if page is None else page.verification
     moves = () if incident.resolved_at or page is None or page.advice is None else page.advice.moves
@@ -129,9 +139,9 @@ def load(visit: Visit) -> Shown:
         "page": page,
         "looks": [*looks(page, today)],
         "servers": servers,
-        "span": span if incident.resolved_at else "",  # of the pages of its servers
+        "span": span,  # of the pages of its servers
         "end": store.newest_minute(),
-        "related": [*_related(store, incident, until)],
+        "others": _others(store, incident, until),
         "change": vllm_arguments(moves),
         "explain": (page and page.links.explain) or f"driftwatch explain {incident.id}",
         "plot": _plot(visit, incident, deliveries, rows),
@@ -146,17 +156,14 @@ def load(visit: Visit) -> Shown:
     }
 
 
-def _related(store: WebStore, incident: Incident, until: datetime) -> list[Incident]:
-    """The other incidents of its servers that fired while it was open."""
-    span, servers = (incident.started_at, incident.resolved_at or until), servers_of(incident)
-    return store.with_pages(
-        one
-        for one in store.incidents_between(incident.pool, span, _MOST_RELATED)
-        if one.id != incident.id
-        and not set(servers).isdisjoint(servers_of(one))
-        and one.last_true_at > incident.started_at  # more than its closing message
-        and incident.last_true_at > one.started_at
-    )
+def _others(store: WebStore, incident: Incident, until: datetime) -> dict[str, list[Incident]]:
+    """The other incidents of its pool that fired in the day before it, and while it was open."""
+    span = (incident.started_at - _DAY, incident.resolved_at or until)
+    found = store.with_pages(store.incidents_between(incident.pool, span, _MOST_RELATED))
+    others = [one for one in found if one.id != incident.id]
+    # what was true only before it began may have sent its closing message later
+    before = [one for one in others if one.last_true_at <= incident.started_at]
+    return {"Before": before, "At the same time": [one for one in others if one not in before]}
 
 
 def _plot(
@@ -208,7 +215,7 @@ def load_list(visit: Visit) -> Shown:
     rows, part = paged(query, LIST_PATH, read)
     every = visit.store.open_now()
     return {
-        "title": f"{plural(len(every), 'open incident')}" if every else "No incident is open",
+        "title": counted(every).capitalize(),
         "end": visit.store.newest_minute(),
         "rows": rows,
         "with_page": {one.pool for one in every if one.severity == "page" and one.is_firing},

@@ -22,7 +22,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from driftwatch import numbers
 from driftwatch.errors import DriftwatchError, UsageError
 from driftwatch.notify.page import http_url
-from driftwatch.notify.path import limit_row, path_rows, short_reason
+from driftwatch.notify.path import cause_of, limit_row, path_rows, short_reason
 from driftwatch.numbers import clean, cut
 
 if TYPE_CHECKING:
@@ -56,7 +56,15 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
 
-BAD = "docs/sre/web.md names the parameters"
+class WrongInput(UsageError):
+    """A parameter or field is wrong; the message says what would be right."""
+
+    def __init__(self, message: str, noun: str) -> None:
+        super().__init__(message)
+        if noun != "field":  # a form shows all that it has
+            self.help_text = "docs/sre/web.md names the parameters"
+
+
 # a field or parameter → its label
 IN_WORDS = {
     "hours": "For hours",
@@ -64,6 +72,11 @@ IN_WORDS = {
     "mark": "The mark",
     "from": "From",
     "to": "To",
+}
+_EXAMPLES = {
+    "datetime": "is no time; write it as 2026-11-10T08:04Z",
+    "float": "is no number; write it as 1.5",
+    "int": "is no number; write it as 2",
 }
 _PLAIN_WORDS = {
     "Value error, ": "",
@@ -77,21 +90,21 @@ Model = TypeVar("Model", bound=BaseModel)
 def parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> Model:
     """Parse parameters or fields; an empty one is absent.
 
-    Raises UsageError: it names each wrong one.
+    Raises WrongInput: it names each wrong one.
     """
     values: dict[str, Any] = {}
     for name, text in pairs:
         if text != "" and name in values:
-            raise UsageError(f"{noun} {clean(name)[:40]!r} stands there twice", help_text=BAD)
+            raise WrongInput(f"{noun} {clean(name)[:40]!r} stands there twice", noun)
         if "\0" in text:  # PostgreSQL takes none in a text
-            raise UsageError(f"{noun} {clean(name)[:40]!r} holds a NUL", help_text=BAD)
+            raise WrongInput(f"{noun} {clean(name)[:40]!r} holds a NUL", noun)
         if text != "":
             values[name] = text
     try:
         return model.model_validate(values)
     except ValidationError as error:
         problems = "; ".join(_problem(model, one, noun) for one in error.errors()[:5])
-        raise UsageError(problems, help_text=BAD) from None
+        raise WrongInput(problems, noun) from None
 
 
 def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str:
@@ -101,9 +114,10 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
         near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"there is no {noun} {label}{hint}"
+    kind, _, problem = error["type"].partition("_")
     message = str(error["msg"])
-    if error["type"].startswith("datetime"):
-        message = "is no time; write it as 2026-11-10T08:04Z"
+    if problem == "parsing" or kind == "datetime":
+        message = _EXAMPLES.get(kind, message)
     if error["type"] == "literal_error":  # an empty one counts as absent
         message = message.removesuffix(" or ''").replace("'", "").replace("be ", "be one of: ", 1)
     for words, plain in _PLAIN_WORDS.items():
@@ -263,6 +277,8 @@ def _templates() -> ImmutableSandboxedEnvironment:
         "pool_path": pool_path,
         "target_path": target_path,
         "path_rows": path_rows,
+        "cause_of": cause_of,
+        "percent_range": numbers.percent_range,
     }
     return environment
 

@@ -15,7 +15,17 @@ from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import Finding, Slo
 from driftwatch.notify.explanation import is_stuck
 from driftwatch.notify.shares import LengthShares, shares
-from driftwatch.numbers import clean, count, duration, is_as_before, moment, percent, times, tokens
+from driftwatch.numbers import (
+    clean,
+    count,
+    duration,
+    figure,
+    is_as_before,
+    moment,
+    percent,
+    times,
+    tokens,
+)
 from driftwatch.plots.plot import Panel, Plot, Series, panels, plot
 from driftwatch.plots.scales import Axis
 from driftwatch.web.signals import (
@@ -43,18 +53,20 @@ def signal_plot(
     span: tuple[datetime, datetime],
     bands: Mapping[str, tuple[float, float]],
     around: Iterable[Series],
-) -> Plot:
-    """Throughput, speed, requests a step, wait and lengths of a server above one time axis.
+) -> tuple[Plot, dict[str, str]]:
+    """Throughput, speed, requests a step, wait and lengths of a server above one time axis, and
+    those that are not drawn because the whole range lacks them (signal → its words).
 
     ``bands``: of the baseline; ``around``: incidents and changes.
     """
     width = width_of(*span, rows)
     table = stretches(rows, *span, width)
-    several = [
-        _panel(names, table, width, span, bands)
-        for names in ([_rate(table)], [SPEED], *([name] for name in list(SIGNALS)[2:4]), LENGTHS)
-    ]
-    return panels(title, several, _time_axis(span, width), around=list(around))
+    every = ([_rate(table)], [SPEED], *([name] for name in list(SIGNALS)[2:4]), LENGTHS)
+    drawn = [some for some in every if any(table[one].is_not_null().any() for one in some)]
+    words = {name: one.word or one.unit for name, one in SIGNALS.items()}
+    unknown = {o[0]: " and ".join(words[name] for name in o) for o in every if o not in drawn}
+    several = [_panel(names, table, width, span, bands) for names in drawn or every]
+    return panels(title, several, _time_axis(span, width), around=list(around)), unknown
 
 
 def _rate(table: pl.DataFrame) -> str:
@@ -73,8 +85,11 @@ def _panel(
     span: tuple[datetime, datetime],
     bands: Mapping[str, tuple[float, float]],
     whose: str = "",
+    during: pl.DataFrame | None = None,
 ) -> Panel:
-    """One panel of a signal, or of both lengths."""
+    """One panel of a signal, or of both lengths. ``during``: the part of the table that must not
+    be flat beside a peak outside it; its numbers give the scale.
+    """
     x = [at.timestamp() - width / 2 for at in table["end"]]
     ends, series = [at.timestamp() for at in span], list[Series]()
     if names[0] == SPEED:
@@ -91,7 +106,18 @@ def _panel(
         label = SIGNALS[name].word if len(names) > 1 else ""
         series.append(Series("line", label, x, table[name].to_list(), colour=colour))
     unit = "tokens of a request, mean" if len(names) > 1 else SIGNALS[names[0]].unit
-    return Panel(Axis(unit), series)
+    most, top = _most(table, names, bands), None
+    if during is not None and 0 < (own := _most(during, names, bands)) < most / 2:
+        top, unit = 1.2 * own, f"{unit} (up to {figure(most)} outside the incident)"
+    return Panel(Axis(unit, high=top), series)
+
+
+def _most(
+    table: pl.DataFrame, names: Sequence[str], bands: Mapping[str, tuple[float, float]]
+) -> float:
+    """The highest value of some signals and of their bands; 0 where none is known."""
+    values = [*(table[name].max() for name in names), *(bands[n][1] for n in names if n in bands)]
+    return max((one for one in values if isinstance(one, float)), default=0.0)
 
 
 def signal_title(
@@ -191,7 +217,8 @@ def incident_plot(
             parts += _missed_panels(table, during, width, slo, servers)
         elif (finding := _worst(what, during, hung)) is not None:
             names = [_rate(table)] if what == "tokens" else _ABOUT[what][0]
-            parts.append((_panel(names, table, width, span, bands, " of the slowest"), finding))
+            panel = _panel(names, table, width, span, bands, " of the slowest", during)
+            parts.append((panel, finding))
     if not parts:
         return None
     word = "it fired, and nobody got it" if sent_at is None else f"{incident.severity} sent"

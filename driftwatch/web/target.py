@@ -15,20 +15,21 @@ from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.incidents.incident import Incident, Message
 from driftwatch.model import Finding
 from driftwatch.notify.explanation import is_stuck, state_text, what_to_do
+from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import clean, cut, moment, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
 from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import length_plots, marks, signal_plot, signal_title
-from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, changes, usual
+from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, SPEED, changes, usual
 
 _EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
 _USUAL_RANGE = timedelta(hours=3)
 _RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "24 h": 24, "2 d": 48, "7 d": 168}
 _OF_BASELINE = timedelta(days=3)  # the end of the baseline gives the usual ranges
 _INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
-_MINUTE = timedelta(minutes=1)
+_MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 _ANSWER = "moment of the answer above"
 _NONE_FINISHED = "no request finished in these minutes"
 
@@ -87,6 +88,7 @@ def load(visit: Visit) -> Shown:
     if (now := store.server(name)) is None:
         raise NotFound(f"There is no target {cut(clean(name), 100)}.", search("/fleet", name))
     since, until = query.range(min(visit.now, now.at))
+    length = until - since
     rows = store.past(since, until, [now.key], COLUMNS)
     scraped = rows.filter(pl.col("scrapes") > 0)["end"].to_list()
     if scraped:  # from the first data on
@@ -107,13 +109,24 @@ def load(visit: Visit) -> Shown:
         "since": since,
         "until": until,
         "to": f"&to={_stamp(until)}" if query.until else "",
-        "ranges": [(t, _stamp(until - timedelta(hours=hours))) for t, hours in _RANGES.items()],
+        "ranges": [
+            (text, _stamp(until - timedelta(hours=hours)), timedelta(hours=hours) == length)
+            for text, hours in _RANGES.items()
+        ],
         "lengths": [] if finding is None else [*length_plots(finding)],
         "without_lengths": _NONE_FINISHED if is_hung else why or _NONE_FINISHED,
+        "before": _before(visit, now, answer, until),
         "no_data": None if scraped else found.why,
         "signals": _signals(visit, now, found, rows, (since, until)) if scraped else None,
         "explain": visit.web.command("explain", clean(now.key.text), *as_of),
     }
+
+
+def _before(visit: Visit, now: ServerNow, answer: Answer, until: datetime) -> list[Incident]:
+    """What was over in the pool in the day to the end of the range, beside the answer."""
+    near = visit.store.incidents_between(now.pool, (until - _DAY, until), _INCIDENTS)
+    said = {answer.incident and answer.incident.id}
+    return visit.store.with_pages(o for o in near if o.resolved_at and o.id not in said)
 
 
 def _stamp(at: datetime) -> str:
@@ -195,8 +208,13 @@ def _signals(
     changed = changes(rows)[-_CHANGES:]
     around = marks(span, incidents, changed, [] if at is None else [(at, _ANSWER)])
     title = signal_title(found.finding, bands, found.end, visit.now.date())
+    picture, unknown = signal_plot(title, rows, span, bands, around)
+    evidence = {} if found.finding is None else found.finding.evidence
+    if evidence and evidence.get(SPEED) is None:
+        unknown[SPEED] = f"speed ({speed_line(evidence)})"
     return {
-        "plot": signal_plot(title, rows, span, bands, around),
+        "plot": picture,
+        "unknown": unknown.values(),
         "without_usual": None if bands else why,
         "incidents": incidents,
         "changes": changed,

@@ -13,7 +13,6 @@ from fakes.manual_clock import ManualClock
 from outbox import planned
 from page_cases import CAP
 
-from driftwatch.notify.page import Line
 from driftwatch.store import Store, TickRecord
 
 
@@ -102,18 +101,6 @@ def test_the_table_on_a_terminal(
     ]
     assert " " * 10 + "Ana" in rows
     assert "…" not in "".join(rows)  # nothing is cut
-
-
-def test_a_line_that_was_cut_for_a_phone_is_whole_here(run: Run, fill: Callable[..., Path]) -> None:
-    change = "max_num_seqs 128 → 512, max_num_batched_tokens 1024 → 4096"
-    page = CAP.page().model_copy(
-        update={
-            "summary": "FIRING a:1: 46 % miss TTFT 1 s. Set max_num_seqs 128 → 512, max_num_…",
-            "lines": (Line("Change", f"{change}: restart with --max-num-seqs=512"),),
-        }
-    )
-    fill(incident("a", page=page).with_message(page))
-    assert f"FIRING a:1: 46 % miss TTFT 1 s. Set {change}\n" in run("incidents", "aaaaaaaa")[1]
 
 
 def test_incidents_names_the_pages_that_no_receiver_got(run: Run, tmp_path: Path) -> None:

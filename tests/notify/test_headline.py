@@ -23,9 +23,15 @@ from page_cases import (
     case,
 )
 
-from driftwatch.model import Diagnosis, TargetKey
-from driftwatch.notify.headline import HEADLINE_LIMIT, headline, lines, marked
-from driftwatch.notify.page import Page
+from driftwatch.model import Diagnosis, KnobMove, TargetKey
+from driftwatch.notify.headline import (
+    HEADLINE_LIMIT,
+    current_line,
+    headline,
+    lines,
+    marked,
+)
+from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.notify.terminal import render
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.receivers.slack_blocks import blocks
@@ -60,6 +66,18 @@ def test_a_resolved_incident_that_never_sent_a_page() -> None:
     page = build_page(None, ended, "resolved", AT, form=FORMS["BatchLimitBinding"])
     assert headline(page).endswith("(02:45–02:56 UTC): requests no longer queue for long")
     assert _lines(page) == {"Began": "BatchLimitBinding is true"}
+
+
+def test_what_to_do_is_whole_in_line_1() -> None:
+    page, other = BUDGET.page(), KnobMove("max_num_seqs", 128.0, 64.0, None)
+    assert page.advice is not None
+    moves = (*page.advice.moves, other)
+    page = page.model_copy(update={"advice": page.advice.model_copy(update={"moves": moves})})
+    page = page.model_copy(update={"acknowledgement": Acknowledgement(by="Anastasia", at=AT)})
+    do, line = "set max_num_batched_tokens 2048, max_num_seqs 64", headline(page)
+    assert line == f"ACKNOWLEDGED by Anastasia 02:56 UTC · rag-8b host:8000: {do}"
+    do = "max_num_batched_tokens 512 → 2048, max_num_seqs 128 → 64"
+    assert current_line(page) == f"rag-8b host:8000: 99 % of requests miss TTFT 1 s. Set {do}"
 
 
 def test_a_target_that_is_met_is_not_called_missed() -> None:
