@@ -34,6 +34,7 @@ from web_cases import (
 
 from driftwatch.incidents.silence import silence_matchers
 from driftwatch.model import Slo
+from driftwatch.numbers import moment
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -71,8 +72,9 @@ def test_open_ones_come_first_and_each_filter_leaves_its_own(tmp_path: Path) -> 
     assert listed(q="GPU-3:8000") == "3" and listed(q="6" * 8) == "6"
     states = ("firing", "acknowledged", "silenced", "pending", "resolved", "open")
     assert [{*listed(state=one)} for one in states] == [
-        {*"734"}, {"1"}, {"2"}, {"5"}, {"6"}, {*"712435"},
+        {*"734"}, {"1"}, {"2"}, {"5"}, {"6"}, {*"71243"},
     ]  # fmt: skip
+    assert shown(there, "/incidents")["title"] == "5 open incidents, 1 pending"
     part = shown(there, "/incidents", size="4", page="900")["part"]
     assert (part.page, part.pages, part.after) == (2, 2, None)
     html = client.get("/incidents?q=<script><b>").text + client.get("/incidents").text
@@ -127,6 +129,10 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     lengths = "prompts 72.0 to 90.0 tokens; generations 42.0 to 90.0 tokens"
     assert both is not None and both.title == f"Worst 5 min: {lengths}"
     silent = rows.with_columns(seconds_since_last_token=pl.when(late).then(600.0).otherwise(0.0))
+    peak = pl.when(pl.col("end") == END + 5 * MINUTE).then(1e3).when(late).then(32.0).otherwise(0)
+    waits = rows.with_columns(queue_seconds_sum=peak, queue_seconds_count=1.0)
+    drawn = incident_plot(waits, None, incident, {"limit_full"}, None)
+    assert drawn is not None and "wait in the queue, s (up to 200 outside the" in str(drawn.svg)
     hung = incident_plot(silent, None, incident, {"seconds_since_last_token"}, None)
     assert hung is not None and hung.title == "No tokens for 10 min"
 
@@ -178,6 +184,9 @@ def test_a_silence_that_held_a_page_back_is_named(
     assert "The reason or comment: is missing" in send(browser(web), path, "silence", ANA).text
     send(browser(web), path, "silence", ANA, comment="draining")
     (held,) = shown(web, path)["silences"]
+    until = f"Ana holds its messages back until {moment(held.ends_at, copied.now.date())}"
+    for page in ("/fleet", "/incidents", "/targets/host:8000"):  # before the next tick, too
+        assert until in browser(web).get(page).text, page
     html = browser(web).get(path).text
     assert nobody in html  # the silence came later
     assert "by Ana: draining" in html and f"driftwatch silence --expire {held.id}" in html
@@ -207,10 +216,14 @@ def test_messages_stand_whole_and_other_incidents_of_the_server_are_named(
         again = one.messages[0].model_copy(update={"event": "updated", "summary": "UPDATE worse"})
         one = with_values(one, page=page, messages=(*one.messages, again))
         other = with_values(one, id="b" * 12, pool=one.pool, rule="Other", alert="Other")
-        store.commit_tick(TickRecord(copied.now, incidents=[one, other]))
-    view = shown(web, f"/incidents/{one.id}")
-    assert "UPDATE worse</summary>" in browser(web).get(f"/incidents/{one.id}").text
-    assert [near.id for near in view["related"]] == ["b" * 12]
+        early = one.started_at - timedelta(hours=4)
+        over = fired("c", "other:1", pool=one.pool, at=early, resolved_at=early + MINUTE)
+        store.commit_tick(TickRecord(copied.now, incidents=[one, other, over]))
+    view, html = shown(web, f"/incidents/{one.id}"), browser(web).get(f"/incidents/{one.id}").text
+    assert "UPDATE worse</summary>" in html and ", because prompts are longer</p>" in html
+    assert [before.id for before in view["others"]["Before"]] == ["c" * 12]
+    assert "c" * 12 in browser(web).get("/targets/host:8000").text
+    assert [near.id for near in view["others"]["At the same time"]] == ["b" * 12]
     # the length that the page names, beside the wait in the queue of a full limit
     assert "mean wait in the queue" in view["plot"].title
 
@@ -286,6 +299,8 @@ def test_what_is_wrong_in_a_form_is_named_and_what_was_typed_stays(
     wrong = send(browser(web), page, "silence", ANA, hours="-1", comment="for the <b>deploy")
     assert "For hours: must be greater than 0" in wrong.text
     assert "for the &lt;b&gt;deploy" in wrong.text and f'href="{page}"' in wrong.text
+    wrong = send(browser(web), page, "silence", ANA, hours="1,5", comment="deploy")
+    assert "For hours: is no number; write it as 1.5" in wrong.text and "help:" not in wrong.text
     wrong = browser(web).get("/targets/host:8000?from=yesterday")
     assert "From: is no time; write it as 2026-11-10T08:04Z" in wrong.text
     assert 'href="/targets/host:8000"' in wrong.text
@@ -299,6 +314,7 @@ def test_notes_and_marks_are_of_one_person(
         for _ in range(2):
             assert send(browser(web), page, "note", who, comment="seen").status_code == 303
         assert send(browser(web), page, "note", who, mark=mark).headers["location"] == page
+    assert "<dt>Note</dt><dd>Ben " in browser(web).get(page).text
     with opened() as store:
         kept = store.marks([copied.incident_id])[copied.incident_id]
         assert (kept.mark, kept.by) == ("not useful", "Ben")

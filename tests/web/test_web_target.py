@@ -37,7 +37,8 @@ def test_a_target_has_the_answer_of_explain_and_five_plots(web: Web, firing: Rec
     assert all("no baseline to compare with" in one.title for one in view["lengths"])
     assert view["signals"]["without_usual"] == "no baseline is in force"
     assert [one.id for one in view["signals"]["incidents"]] == [firing.incident_id]
-    assert html.count('class="unit">') == 7
+    assert html.count('class="unit">') == 6
+    assert "Unknown at the end: speed (" in html and 'aria-current="true">3 h' in html
     assert view["until"] - view["since"] < timedelta(hours=3)  # from the first data on
 
 
@@ -166,6 +167,8 @@ def test_the_plot_of_a_busy_range_is_small_and_its_events_are_text() -> None:
     minutes, span = rows(240), (T0, T0 + 240 * MINUTE)
     restarts = [Change(T0 + at * MINUTE, "a", "restart, <b>") for at in range(1, 240, 6)]
     bands = {"requests_per_forward_pass": (90.0, 99.0)}
-    drawn = str(signal_plot("t", minutes, span, bands, marks(span, [], restarts)).svg)
+    plot, unknown = signal_plot("t", minutes, span, bands, marks(span, [], restarts))
+    drawn, lengths = str(plot.svg), "prompts and generations"
+    assert [*unknown.values()] == ["speed", "wait", lengths]
     assert len(drawn) <= 40_000 and drawn.count('class="band c4"') == 2  # and the legend's
     assert "<b>" not in drawn and "restart, &lt;b&gt;" in drawn
