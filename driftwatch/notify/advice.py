@@ -176,11 +176,6 @@ def setting_change(advised: Advice) -> str:
     )
 
 
-def values(advised: Advice) -> str:
-    """``max_num_seqs 40``, and every other setting of the change: the least that must be read."""
-    return ", ".join(f"{one.knob} {knob(one.to_value)}" for one in advised.moves)
-
-
 _ADD = re.compile(r"\badd \d+ replicas?\b")
 
 

@@ -137,6 +137,9 @@ def test_old_data_is_shown_with_its_age(tmp_path: Path, web: Web) -> None:
         assert "as of 2 h ago" in client.get(path).text
     assert "Old data" in client.get("/incidents").text
     assert "Old data" not in browser(web).get("/fleet").text
+    fleet_database(tmp_path / "empty.db", [])
+    html = browser(web_at(tmp_path / "empty.db", END, tmp_path)).get("/fleet").text
+    assert "driftwatch run" in html and "No minute is stored yet" in html
 
 
 def test_a_notice_is_no_answer_of_a_server_and_advises_nothing_beside_a_page(
@@ -162,12 +165,6 @@ def test_a_notice_is_no_answer_of_a_server_and_advises_nothing_beside_a_page(
     assert shown(there, "/targets/fires:8000")["incident"].severity == "page"
     html = browser(there).get("/pools/p").text + browser(there).get("/targets/fires:8000").text
     assert "prompts are longer" in html and "Nothing to do" not in html
-
-
-def test_an_empty_database_says_what_writes_it(tmp_path: Path) -> None:
-    fleet_database(tmp_path / "empty.db", [])
-    html = browser(web_at(tmp_path / "empty.db", END, tmp_path)).get("/fleet").text
-    assert "driftwatch run" in html and "No minute is stored yet" in html
 
 
 def test_a_pool_has_the_answer_of_its_worst_incident(web: Web, client: TestClient) -> None:

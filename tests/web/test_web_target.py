@@ -66,11 +66,7 @@ def test_a_range_is_in_the_address_and_one_without_data_says_so(web: Web) -> Non
     html = browser(web).get(PATH, params=span).text
     assert "No scrape of it from 2001-01-01 00:00 UTC to 2001-01-01 03:00 UTC" in html
     assert "its minutes reach from 2026-11-21" in html
-
-
-def test_a_range_that_is_none_is_refused(web: Web) -> None:
-    for query in ("from=2026-01-02&to=2026-01-01", "from=2020-01-01&to=2026-01-01",
-                  "from=yesterday", "since=2026-01-01"):  # fmt: skip
+    for query in ("from=2026-01-02&to=2026-01-01", "from=2020-01-01&to=2026-01-01", "since=2026"):
         assert browser(web).get(f"{PATH}?{query}").status_code == 400, query
 
 
