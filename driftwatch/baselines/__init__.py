@@ -1,1 +1,1 @@
-"""Baselines: what can be one, how one is made, and the baselines that are in force."""
+"""Baselines: candidates, proposals, how one is made, and which are in force."""

@@ -1,4 +1,4 @@
-"""What can become a baseline: its subject, window and minutes, and the reasons against it."""
+"""A window that can become a baseline: its subject, its minutes, and the reasons against it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from driftwatch.baselines.proposals import (
     SLOW,
     LeftOut,
     Proposal,
-    described,
     left_out_of,
     marked,
+    proposal_of,
     propose,
 )
 from driftwatch.baselines.windows import (
@@ -54,20 +54,20 @@ _MINUTE, _RECENT = timedelta(minutes=1), timedelta(minutes=10)
 class Material:
     """Minutes, targets and settings that baselines are made from."""
 
-    # target keys → their minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with what
-    # detectors said, the page's ``cache_config``, and ``left_out``
+    # target keys → their minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with the
+    # detectors' verdicts, ``cache_config``, ``gpu_model`` and ``left_out``
     load: Callable[[Sequence[TargetKey]], pl.DataFrame]
     targets: Mapping[TargetKey, Target]  # with their pools
-    plan: Plan  # settings, and what the servers said of themselves
+    plan: Plan  # settings, with those that the servers reported
     until: datetime | None = None  # end of the newest minute; None where there is none
     ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)  # what runs there now
     baselines: Baselines = field(default_factory=Baselines)  # in force
 
 
 def material_of_store(store: Store, plan: Plan) -> Material:
-    """What the store has: minutes are kept as such for two days, which is the longest baseline.
+    """The minutes of a store, which keeps them for two days: the longest baseline.
 
-    They are read target by target, so that memory does not grow with the fleet.
+    ``load`` reads some targets at a time, so that memory does not grow with the fleet.
     """
     plan = replace(plan, reported=stored_reports(store))
     targets, until = plan.assign(stored_targets(store)), newest(store)
@@ -75,14 +75,14 @@ def material_of_store(store: Store, plan: Plan) -> Material:
     if until is None:
         return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
     since = until - LONGEST - timedelta(hours=1)
-    troubles = _fired(store, since)
+    incidents = _fired(store, since)
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         with Store.open(place, migrate=False) as again:
             rows = again.past(since, until, keys)
         of_minutes = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_JUDGED)
         near = {key.instance for key in keys}
-        own = [one for one in troubles if any(s.instance in near for s in one.servers)]
+        own = [one for one in pages if any(s.instance in near for s in one.servers)]
         return marked(_judged(of_minutes), own)
 
     ran = what_ran(store.past(until - _RECENT, until), targets, plan)
@@ -90,7 +90,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
-    """Minutes with ``slower_at_equal_load``; without any baseline it is against their own past."""
+    """Minutes with ``slower_at_equal_load``: where no baseline gave it, against their own past."""
     if rows.is_empty() or not rows["slower_at_equal_load"].null_count():
         return rows
     first, last = rows["end"].min(), rows["end"].max()
@@ -102,7 +102,7 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def material_of_replayed(store: Store, plan: Plan) -> Material:
-    """What a store has that a recording was replayed into: all of it."""
+    """All minutes of a store that holds a replayed recording."""
     targets, reach = plan.assign(stored_targets(store)), store.minutes_reach()
     if reach is None:
         return Material(lambda _: _no_rows(), targets, plan)
@@ -127,15 +127,15 @@ def _no_rows() -> pl.DataFrame:
     return pl.DataFrame(schema={**MINUTE_SCHEMA, **_JUDGED})
 
 
-# A window with one of these is refused until a person gives a reason (--anyway --why).
 _CHANGES = ("restart", "knobs changed", "release changed")
+# A window with one of these is refused until a person gives a reason (--anyway --why).
+_REFUSED = ("incident ", *_CHANGES)
 _LONGEST_WHY = 1000  # characters
-_GRAVE = ("incident ", *_CHANGES)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a baseline is about."""
+    """The target or pool of a baseline."""
 
     scope: str  # ``target`` or ``pool``
     members: tuple[Target, ...]  # the target, or the pool's targets
@@ -149,7 +149,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A window that a subject's baseline may be of."""
+    """A window that may become a subject's baseline."""
 
     material: Material
     subject: Subject
@@ -158,13 +158,13 @@ class Candidate:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Why it should not be accepted; nothing where it may."""
+        """The reasons not to accept it; empty = none."""
         if self.rows.filter(pl.col("scrapes") > 0).is_empty():
             return (f"no minute of {self.subject.name} lies in the window",)
         problems = [
             f"{one.why} ({one.since:%Y-%m-%d %H:%M}-{one.until:%H:%M} UTC)"
             for one in left_out_of(self.rows)
-            if one.why.startswith(_GRAVE)
+            if one.why.startswith(_REFUSED)
         ]
         good = _good(self.rows)
         if good.is_empty():
@@ -176,21 +176,21 @@ class Candidate:
 
     @property
     def proposal(self) -> Proposal | None:
-        """What the window shows; None where no minute lies inside."""
+        """The window as a proposal; None where no minute lies in it."""
         first, last = self.rows["end"].min(), self.rows["end"].max()
         if not isinstance(first, datetime) or not isinstance(last, datetime):
             return None
-        return described(self.rows, first, last)
+        return proposal_of(self.rows, first, last)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A subject with its proposal."""
 
-    subject: Subject  # what it is about
+    subject: Subject
     proposal: Proposal | None  # None where no minute is fit for a baseline
     lacking: str | None  # what its minutes lack for a load model; None = nothing
-    left_out: tuple[LeftOut, ...]  # what was looked at and is no baseline
+    left_out: tuple[LeftOut, ...]  # minutes that are unfit for a baseline
 
     @property
     def is_fit(self) -> bool:
@@ -199,7 +199,7 @@ class Offer:
 
 
 def subjects(material: Material, name: str | None) -> list[Subject]:
-    """Targets that a person means, or a pool of several; every target where nothing is named."""
+    """The targets, or the pool of several, with this name; None = every target."""
     every = [material.targets[key] for key in sorted(material.targets)]
     if name is None:
         return [Subject("target", (target,)) for target in every]
@@ -237,14 +237,14 @@ def _lacking(good: pl.DataFrame) -> str | None:
 def candidate(material: Material, subject: Subject, window: Window) -> Candidate:
     """The whole minutes of a window.
 
-    Minutes shortly before a loss are left out, unless the window ends before it: a person chose it.
+    Minutes shortly before a loss of speed are left out, unless a person's window ends before it.
     """
     rows = _rows(material, subject.members)
     start = pl.col("end") - timedelta(minutes=1)
     inside = rows.filter((start >= window.start) & (pl.col("end") <= window.end))
     reached = (pl.col("left_out") == SLOW).fill_null(False).any().over(KEY)
-    called_good = (pl.col("left_out") == BEFORE_SLOW) & ~reached
-    inside = inside.with_columns(left_out=pl.when(~called_good.fill_null(False)).then("left_out"))
+    is_chosen = (pl.col("left_out") == BEFORE_SLOW) & ~reached
+    inside = inside.with_columns(left_out=pl.when(~is_chosen.fill_null(False)).then("left_out"))
     return Candidate(material, subject, window, inside)
 
 
@@ -269,7 +269,7 @@ def _good(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def proposal_text(proposal: Proposal) -> str:
-    """What speaks for a stretch, in a line that is kept with the baseline."""
+    """Why a stretch is good, in one line; the baseline stores it."""
     parts = [duration(proposal.length.total_seconds()), "no restart, no incident"]
     if proposal.slo_kept_ratio is not None:
         parts.append(f"SLO kept in {100 * proposal.slo_kept_ratio:.3g} % of its minutes")
@@ -282,15 +282,15 @@ def accepted(
 ) -> Baseline | None:
     """The baseline of a window that a person accepts, without the minutes that are left out.
 
-    None where there are refusals, or no minutes. ``anyway``: the person knows better than the
-    incidents: nothing is refused, and only minutes around restarts and changes are left out.
+    None where there are refusals, or no minutes. ``anyway``: refuse nothing, and leave out only
+    minutes around restarts and changes.
     """
     reasons, rows = window.refusals, window.rows
     if reasons and not anyway:
         return None
     if anyway:
-        technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
-        rows = rows.with_columns(left_out=pl.when(technical).then("left_out"))
+        is_change = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
+        rows = rows.with_columns(left_out=pl.when(is_change).then("left_out"))
     proposal = window.proposal
     good = why or ("" if proposal is None else proposal_text(proposal))
     texts = (good, *(f"accepted although {reason}" for reason in reasons))

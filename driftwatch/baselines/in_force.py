@@ -1,7 +1,6 @@
 """Baselines joined to their targets: which are in force, their values, and the release that runs.
 
-The join is computed only when baselines, targets or settings change, so that a minute costs no
-loop.
+The join is computed only when baselines, targets or settings change: most minutes reuse it.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ _KEY = list(KEY_COLUMNS)
 IN_FORCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
-    "release": pl.String,  # as it runs now; NULL: not known
-    "release_source": pl.String,  # where that was read
-    # what differs from the baseline's, or none; NULL: no baseline, or one of both is not known
+    "release": pl.String,  # running now; NULL: unknown
+    "release_source": pl.String,  # where it was read
+    # what differs from the baseline's release, or none; NULL: no baseline, or a release is unknown
     "release_change": pl.String,
     "baseline_refused": pl.String,  # why a baseline that names the target is not in force
     "baseline_until": TIME,  # end of the window of the baseline in force
@@ -41,12 +40,12 @@ RELEASES_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
     "release": pl.String,  # the last one known
-    "release_since": TIME,  # end of the minute in which it was first seen; NULL: always so
-    "release_before": pl.String,  # the one before it; NULL: always so
+    "release_since": TIME,  # end of the first minute with it; NULL: it has not changed
+    "release_before": pl.String,  # the one before it; NULL: it has not changed
 }
-# Without a baseline a change of release is one of the last day: what a pool learns itself has what
-# ran a day before in it.
-_CHANGE_SEEN_FOR = timedelta(days=1)
+# How long a change of release counts without a baseline. After a day the values that driftwatch
+# learns from the server's own past include the new release.
+_CHANGE_COUNTS_FOR = timedelta(days=1)
 
 
 def no_releases() -> pl.DataFrame:
@@ -58,20 +57,22 @@ def no_releases() -> pl.DataFrame:
 class InForce:
     """The baseline of each target now."""
 
-    # with the targets that they are not in force for
+    # ``not_for`` has the targets for which they are not in force
     baselines: Baselines = field(default_factory=Baselines)
     # :data:`IN_FORCE_SCHEMA`, one row per target
     frame: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=IN_FORCE_SCHEMA))
-    # :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, one row per target with a baseline that
-    # remembers one
+    # :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, one row per target whose baseline has
+    # these values
     reference: pl.DataFrame = field(default_factory=no_reference)
-    # baselines, targets and plan that it was made of
+    # the baselines, targets and plan that were joined
     made_of: tuple[Baselines, Mapping[TargetKey, Target], Plan] | None = field(
         default=None, repr=False, compare=False
     )
 
-    def still(self, baselines: Baselines, targets: Mapping[TargetKey, Target], plan: Plan) -> bool:
-        """It was made of these objects, so it still holds."""
+    def is_current(
+        self, baselines: Baselines, targets: Mapping[TargetKey, Target], plan: Plan
+    ) -> bool:
+        """Whether it was made of these very objects."""
         inputs = self.made_of
         return inputs is not None and all(
             one is other for one, other in zip(inputs, (baselines, targets, plan), strict=True)
@@ -84,7 +85,7 @@ def in_force(
     plan: Plan,
     gpu_of: Mapping[str, str] | None = None,
 ) -> InForce:
-    """Baselines compared with what runs now; ``gpu_of``: instance → name of its GPUs."""
+    """Join baselines to the targets they fit; ``gpu_of``: instance → name of its GPUs."""
     rows: list[tuple[str | bool | datetime | None, ...]] = []
     refused: set[tuple[str, str, str]] = set()
     pairs: list[tuple[Baseline, TargetKey]] = []
@@ -116,7 +117,7 @@ _SAME = "none"
 
 
 def _reported(target: Target, plan: Plan) -> Fingerprint:
-    """What the server answered, else what its pool's settings say."""
+    """The settings that the server reports, else those of its pool."""
     reported = plan.pool_of(target).reported
     by_server = plan.reported.get(target.key.instance)
     return reported if by_server is None else merged(by_server, reported)
@@ -138,7 +139,7 @@ def refusal(baseline: Baseline, what: str) -> str:
 def notes_on(
     baselines: Baselines, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
 ) -> dict[str, str]:
-    """Id → what runs differently now: the baseline is not in force, or it is and says so."""
+    """Id of a baseline → what runs differently now, and whether it is still in force."""
     notes: dict[str, str] = {}
     for key, target in targets.items():
         for one in baselines.naming(key.instance, key.engine, target.pool or ""):
@@ -173,9 +174,9 @@ def gpus_of(minutes: pl.DataFrame) -> dict[str, str]:
 
 
 def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFrame) -> pl.DataFrame:
-    """Fill ``release_changed`` (inside the window), and how it compares with the baseline's.
+    """Fill ``release_changed`` (in the window) and ``release_change`` (against the baseline).
 
-    Without a release to compare with, a change counts since the baseline's end, or for a day.
+    Where the baseline has no release, a change counts since its end; without a baseline, for a day.
     """
     names = [c for c in rows.columns if c not in ("release_changed", "release_change")]
     joined = rows.select(names)
@@ -185,7 +186,7 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     ):
         joined = joined.join(table, on=_KEY, how="left", maintain_order="left")
     inside = pl.col("release_since") > pl.col("start")
-    since = pl.coalesce("baseline_until", pl.col("end") - _CHANGE_SEEN_FOR)
+    since = pl.coalesce("baseline_until", pl.col("end") - _CHANGE_COUNTS_FOR)
     until_end = pl.col("release_since") <= pl.col("end")
     changed = (pl.col("release_since") > since) & until_end
     is_known = pl.col("release").is_not_null()
@@ -220,10 +221,10 @@ def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     ).drop("baseline_refused")
 
 
-def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.DataFrame:
-    """The releases after another look, at the end of a minute.
+def update_releases(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """The releases after the minute that ends ``at``.
 
-    An unknown part stays as it was; the first release of a target is no change.
+    An unknown part keeps its value; the first release of a target is no change.
     """
     now = frame.filter(pl.col("release").is_not_null()).select(*_KEY, now="release")
     if now.is_empty():
@@ -239,7 +240,7 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
 
 
 def _continued(before: str | None, now: str) -> tuple[str, bool]:
-    """The release now, and whether a part that both name differs.
+    """The release now, and whether it differs in a part that both name.
 
     >>> _continued("image v:0.32, vllm 0.32.0", "vllm 0.32.0")
     ('image v:0.32, vllm 0.32.0', False)
@@ -257,7 +258,7 @@ def _continued(before: str | None, now: str) -> tuple[str, bool]:
 
 
 def _references(pairs: list[tuple[Baseline, TargetKey]]) -> pl.DataFrame:
-    """What each target's baseline remembers, under the target's own name."""
+    """The values of each target's baseline, under the target's own name."""
     baselines = {baseline.id: baseline for baseline, _ in pairs if baseline.reference}
     if not baselines:
         return no_reference()

@@ -1,8 +1,8 @@
-"""Propose the stretch of the past that makes the best baseline, and say why other minutes do not.
+"""Propose the best stretch of the past as a baseline, and give reasons against other minutes.
 
-A stretch has no restart, no change of knobs or release, no incident and no slow or stuck minute
-in it, keeps the SLO, and is at most 48 h long: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68
-and 0.27 false episodes per server-month on real client traffic. Pure: it accepts nothing.
+A stretch contains no restart, no change of knobs or release, no incident and no slow or stuck
+minute. It keeps the SLO, and is at most 48 h long: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9,
+0.68 and 0.27 false episodes per server-month on real client traffic. Pure: it accepts nothing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)
 WARM_UP = timedelta(minutes=10)
 # How long a loss of speed may last before a detector reports it.
-_SEEN_AFTER = timedelta(minutes=8)
+_DETECTED_AFTER = timedelta(minutes=8)
 # A stretch continues over a gap of unscraped minutes up to this length.
 LONGEST_GAP = timedelta(minutes=15)
-# Minutes around one, half of which miss the SLO where it is left out.
+# A minute is left out where half of this many minutes around it miss the SLO.
 _AROUND = 31
 # A minute belongs to a pool's stretch if this share of its targets is fit.
 POOL_SHARE = 0.8
-# Stretches at least this long, as a share of the longest, are as good: the newest wins.
-_AS_LONG = 0.9
-# A stretch with the SLO kept in fewer of its minutes is a poor one.
-_KEPT = 0.9
+# Of the stretches at least this long, as a share of the longest, the newest wins.
+_LONG_SHARE = 0.9
+_KEPT = 0.9  # least share of a good stretch's minutes with the SLO kept
 
-NOT_SEEN = "not seen"
+NOT_SEEN = "not scraped"
 SLOW, BEFORE_SLOW = "slower at equal load", "the 8 min before it was slower"
 
 
@@ -45,18 +44,18 @@ class LeftOut:
     why: str  # in words
     since: datetime  # start of the first
     until: datetime  # end of the last
-    minutes: int  # how many (of all targets)
+    minutes: int  # their number, over all targets
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The best stretch for a baseline that there is."""
+    """A stretch that is proposed as a baseline."""
 
     since: datetime  # start of its first minute
     until: datetime  # end of its last
     seen_ratio: float  # share of its minutes with a usable scrape
     finished_requests: int  # requests finished in it
-    # share of minutes with the SLO kept; minutes without a verdict do not count; None = all
+    # share of minutes with the SLO kept, of those with a verdict; None = no minute has one
     slo_kept_ratio: float | None
 
     @property
@@ -70,15 +69,15 @@ class Proposal:
         return self.until - self.since
 
 
-def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataFrame:
+def marked(minutes: pl.DataFrame, incidents: Sequence[Incident] = ()) -> pl.DataFrame:
     """The minutes with ``left_out``: why a baseline excludes each, NULL where it does not.
 
-    ``minutes``: MINUTE_SCHEMA, by instance, engine and end; ``troubles``: incidents of them; of
-    two in one minute the last is named.
+    ``minutes``: MINUTE_SCHEMA, by instance, engine and end; ``incidents``: those that exclude them;
+    where two overlap, the last one is named.
     """
     rows = minutes.sort([*KEY, "end"])
     first_scraped = pl.col("end").filter(pl.col("scrapes") > 0).min().over(KEY)
-    # a server that is there in the first minute may have run for long
+    # a server scraped in the first minute may have started long before
     is_new = (pl.col("end") - first_scraped < WARM_UP) & (first_scraped > pl.col("end").min())
     slow = [c for c in VERDICTS if c in rows.columns]
     missed = pl.col("slo_missed")
@@ -91,14 +90,14 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataF
         (_near("release_changed", WARM_UP), "release changed, and the 10 min after it"),
         (is_new, "its first 10 min"),
         *((pl.col(c), SLOW) for c in slow),
-        *((_near(c, -_SEEN_AFTER), BEFORE_SLOW) for c in slow),
+        *((_near(c, -_DETECTED_AFTER), BEFORE_SLOW) for c in slow),
         (pl.col("engine_asleep"), "the engine sleeps"),
         (pl.col("seconds_since_last_token") >= STUCK_SECONDS, "requests present, no token"),
         ((missed & (pl.col("limit_binding_share_10m_ratio") >= 0.5)) | mostly, "the SLO is missed"),
     ]
     why = pl.coalesce(pl.when(holds).then(pl.lit(text)) for holds, text in reasons)
-    for one in troubles:
-        why = pl.when(_about(one)).then(pl.lit(f"incident {one.alert}")).otherwise(why)
+    for one in incidents:
+        why = pl.when(_is_during(one)).then(pl.lit(f"incident {one.alert}")).otherwise(why)
     return rows.with_columns(left_out=why)
 
 
@@ -110,20 +109,20 @@ def _near(flag: str, span: timedelta) -> pl.Expr:
     return flags.rolling_max_by("end", window_size=f"{minutes}m").over(KEY) > 0
 
 
-def _about(trouble: Incident) -> pl.Expr:
+def _is_during(incident: Incident) -> pl.Expr:
     """The minutes of an incident's targets that overlap it."""
-    when = pl.col("end") > pl.lit(trouble.started_at, dtype=TIME)
-    if trouble.resolved_at is not None:
-        when &= pl.col("end") - _MINUTE < pl.lit(trouble.resolved_at, dtype=TIME)
-    names = [f"{one.instance}/{one.engine}" for one in trouble.servers]
+    when = pl.col("end") > pl.lit(incident.started_at, dtype=TIME)
+    if incident.resolved_at is not None:
+        when &= pl.col("end") - _MINUTE < pl.lit(incident.resolved_at, dtype=TIME)
+    names = [f"{one.instance}/{one.engine}" for one in incident.servers]
     return when & pl.format("{}/{}", "instance", "engine").is_in(names)
 
 
 def propose(rows: pl.DataFrame) -> Proposal | None:
     """The best stretch of :func:`marked` rows; None where no minute is fit for a baseline.
 
-    A minute of a pool counts where :data:`POOL_SHARE` of its scraped targets are fit. Of the
-    stretches that are about as long as the longest the newest is the best.
+    A minute of a pool counts where :data:`POOL_SHARE` of its scraped targets are fit. The newest
+    of the stretches that are about as long as the longest is the best.
     """
     fit = pl.col("left_out").is_null().mean() >= POOL_SHARE
     minutes = rows.filter(pl.col("scrapes") > 0).group_by("end").agg(fit=fit).sort("end")
@@ -135,9 +134,9 @@ def propose(rows: pl.DataFrame) -> Proposal | None:
     if not stretches:
         return None
     lengths = [min(last - first, LONG_ENOUGH) for first, last in stretches]
-    long = _AS_LONG * max(lengths)
-    of_them = [one for one, length in zip(stretches, lengths, strict=True) if length >= long]
-    return described(rows, *of_them[-1])
+    least = _LONG_SHARE * max(lengths)
+    long = [one for one, length in zip(stretches, lengths, strict=True) if length >= least]
+    return proposal_of(rows, *long[-1])
 
 
 def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
@@ -152,7 +151,7 @@ def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
 
 
 def _stretches(minutes: pl.DataFrame, by: str, *more: pl.Expr) -> pl.DataFrame:
-    """Runs of minutes alike in ``by``, which long gaps end: ``by``, ``first`` and ``last`` end."""
+    """Runs of minutes equal in ``by`` without a long gap: ``by``, ``first`` and ``last`` end."""
     gap = pl.col("end").diff() > LONGEST_GAP
     begins = (gap | (pl.col(by) != pl.col(by).shift(1))).fill_null(value=True)
     runs = minutes.group_by(by, begins.cum_sum().alias("run"), maintain_order=True)
@@ -161,7 +160,7 @@ def _stretches(minutes: pl.DataFrame, by: str, *more: pl.Expr) -> pl.DataFrame:
     ).drop("run")
 
 
-def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
+def proposal_of(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
     """The proposal of a stretch, without its minutes that are left out.
 
     ``rows``: from :func:`marked`; ``first``: end of its first minute; ``last``: end of its last.

@@ -38,7 +38,7 @@ class Acceptance:
 class WindowMinutes:
     """The minutes of a window, and what ran in it."""
 
-    # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline has been left out
+    # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; minutes unfit for a baseline are left out
     minutes: pl.DataFrame
     ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)  # settings and releases
 
@@ -50,9 +50,10 @@ def measured(
     plan: Plan,
     gpus: pl.DataFrame | None = None,
 ) -> WindowMinutes:
-    """The whole minutes of a window of scrapes, which begin a little before it.
+    """The whole minutes of a window.
 
-    ``targets``: every target, with its pool; ``gpus``: GPU readings of the window.
+    ``scrapes``: they begin a little before it; ``targets``: every target, with its pool; ``gpus``:
+    GPU readings of the window.
     """
     frames = plan.frames(targets)
     scrapes = scrapes.filter(pl.col("time") <= window.end)
@@ -70,7 +71,7 @@ def measured(
 def what_ran(
     rows: pl.DataFrame, targets: Mapping[TargetKey, Target], plan: Plan
 ) -> dict[TargetKey, Fingerprint]:
-    """Target → its fingerprint, the flags of its newest page among it.
+    """Target → its fingerprint, with the flags of its newest scrape.
 
     ``rows``: minutes in order of time, with ``cache_config`` and ``gpu_model``.
     """
@@ -86,7 +87,7 @@ def what_ran(
 def baselines_of(
     measured: WindowMinutes, window: Window, targets: Iterable[Target], accepted: Acceptance
 ) -> Baselines:
-    """One for each target, with the load model of its pool."""
+    """A baseline for each target, with the load model of its pool."""
     pools: dict[str, list[Target]] = {}
     for target in targets:
         pools.setdefault(target.pool or "", []).append(target)
@@ -111,7 +112,7 @@ def accepted_baseline(
 ) -> Baseline | None:
     """The baseline of one target, or of a pool; None where the window shows none of them.
 
-    ``fitted``: the load model; None = of all of these targets.
+    ``fitted``: the load model; None = fit one on these targets.
     """
     one, of_pool = members[0], scope == "pool"
     pool = one.pool or ""
@@ -141,7 +142,7 @@ def accepted_baseline(
 
 
 def baseline_id(scope: str, target: Target, window: Window) -> str:
-    """The same eight digits for the same window of the same target or pool."""
+    """Eight hex digits: the same for the same window of the same target or pool."""
     names = (target.pool or "", "") if scope == "pool" else target.key
     text = "\0".join((scope, *names, window.start.isoformat(), window.end.isoformat()))
     return hashlib.sha256(text.encode()).hexdigest()[:8]

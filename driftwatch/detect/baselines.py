@@ -37,13 +37,13 @@ class Baseline(Document):
     """One baseline, as it is used, stored and printed."""
 
     id: str = Field(min_length=4, max_length=12)  # short and unique
-    scope: Literal["target", "pool"]  # what it is about
+    scope: Literal["target", "pool"]
     instance: str | None = None  # of a target's baseline, else None
     engine: str | None = None  # of a target's baseline, else None
     pool: str  # the pool it belongs to
     since: _Time  # start of the window
     until: _Time  # its end
-    # who; "provisional" where driftwatch took its own proposal
+    # a person; "provisional" where driftwatch took its own proposal
     accepted_by: str = Field(min_length=1, max_length=100)
     accepted_at: _Time  # when
     why: _Text = ""  # why this stretch is good, in words
@@ -57,14 +57,14 @@ class Baseline(Document):
     def _check(self) -> Self:
         named = self.instance is not None and self.engine is not None
         if (self.scope == "target") != named or (self.instance is None) != (self.engine is None):
-            raise ValueError("one of a target names instance and engine, one of a pool neither")
+            raise ValueError("a target's names instance and engine, a pool's names neither")
         if self.since >= self.until:
             raise ValueError("its window ends before it begins")
         return self
 
     @property
     def subject(self) -> str:
-        """``host:8000``, or the pool's name: one baseline in force is of it."""
+        """``host:8000``, or the pool's name; it has one baseline in force."""
         one = self.instance
         return self.pool if one is None else TargetKey(one, self.engine or "0").text
 
@@ -111,7 +111,7 @@ class Baselines:
 
     @cached_property
     def _by_scope(self) -> Mapping[tuple[str, ...], Baseline]:
-        """Instance and engine, or pool → baseline, for one look-up a target."""
+        """Instance and engine, or pool → baseline."""
         return {
             (one.pool,) if one.scope == "pool" else (one.instance or "", one.engine or ""): one
             for one in self.every
@@ -123,7 +123,7 @@ class Baselines:
         return tuple(baseline for baseline in baselines if baseline is not None)
 
     def of_target(self, instance: str, engine: str, pool: str) -> Baseline | None:
-        """The target's own baseline, else its pool's; None where neither is there and in force."""
+        """The target's own baseline, else its pool's; None where neither is in force."""
         for baseline in self.naming(instance, engine, pool):
             if (baseline.id, instance, engine) not in self.not_for:
                 return baseline

@@ -4,8 +4,8 @@ where nobody has accepted a baseline.
 A day's speed is the median of its hours' medians of ln r; all days are compared with one model. The
 slope is Theil and Sen's (Sen 1968) with its interval, the test Kendall's (Mann 1945), both scipy's.
 
-Usual values exist for what no daily rhythm moves by half: tokens of a decode step, prefix hits and
-given-up requests. Each is the median of up to seven days, so that one bad day does not count.
+Usual values exist for figures that no daily rhythm moves by half: tokens of a decode step, prefix
+hits and given-up requests. Each is the median of up to seven days, so one bad day does not count.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LEAST_DAYS, LEAST_HOURS = 7, 4  # of a day, with a known speed
 LEAST_CHANGE = 0.03  # over SPAN_DAYS
 # Seven days that wander by 1 % each easily give a slope of 3 %: few days must agree better.
 MOST_P_VALUE, MOST_P_VALUE_EARLY, EARLY_DAYS = 0.02, 0.01, 14
-# 24 h against the baseline: a ratio this far off on RETUNE_DAYS days running is a stale tune, where
-# a batch limit costs on each of them. Without that, 5 of 29 pools of changing clients had a ticket.
+# A stale tune: on RETUNE_DAYS days in a row a mean length is this far from the baseline's, and a
+# batch limit holds requests back. Without the limit 5 of 29 pools of changing clients got a ticket.
 RETUNE_RATIO, RETUNE_DAYS, RETUNE_HOURS, RETUNE_REQUESTS = 1.3, 2, 20, 100
 RETUNE_LIMITED_MINUTES = 10
 USUAL_DAYS = 7
-LONGEST_ABSENCE = timedelta(days=7)  # who comes back later begins anew
-OLDEST = LONGEST_ABSENCE + timedelta(days=USUAL_DAYS)  # older days are no more what is usual
+LONGEST_ABSENCE = timedelta(days=7)  # a server that returns later begins anew
+OLDEST = LONGEST_ABSENCE + timedelta(days=USUAL_DAYS)  # older days do not count as usual
 LEAST_SECONDS = 12 * 3600.0  # of a day that were scraped
 
 # Mean prompt and mean generation of a baseline.
@@ -50,7 +50,7 @@ def with_day(days: TargetDays, day: Day, means: Means | None) -> TargetDays:
 
 
 def _speeds(days: TargetDays, day: Day) -> dict[str, Any]:
-    """The medians with that of a day, and the slope of those against the same model."""
+    """The medians of days with one more, and the slope of those against the same model."""
     kept = [one for one in days.speeds if one[0] < day.day]
     # speeds against two models cannot be mixed: the later model counts
     own = [speed for speed, model in day.speeds if model == day.speeds[-1][1]]
@@ -141,7 +141,7 @@ def learn_usual(
 def with_usual(
     measured: pl.DataFrame, declared: pl.DataFrame, references: References, before: date
 ) -> pl.DataFrame:
-    """REFERENCE_SCHEMA: the ``measured`` rows; of other targets the medians of their own days.
+    """REFERENCE_SCHEMA: the ``measured`` rows; other targets get the medians of their own days.
 
     ``declared``: rows of ``tuned_for``; ``before``: days before this one count.
     """

@@ -34,9 +34,9 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 # Refit a pool's own model after so many hours of its data, then never again: otherwise a slow loss
 # would become its usual speed.
 STAGES = (1, 2, 4, 8, 24, 48)
-EARLY = timedelta(minutes=10)  # interval between fits of a pool without a model,
-EARLY_FOR = timedelta(hours=2)  # for its first hours: without one by then it lacks something else
-MOST_TARGETS = 4  # of a pool: a model of its own is fitted to their minutes
+EARLY = timedelta(minutes=10)  # interval between fits of a pool without a model
+EARLY_FOR = timedelta(hours=2)  # how long; a pool without a model by then lacks something else
+MOST_TARGETS = 4  # targets of a pool whose minutes its own model is fitted to
 LEAST_MINUTES = 15  # of an hour, for a median
 LEAST_SCRAPED = 30  # minutes of an hour that counts as scraped
 
@@ -72,7 +72,7 @@ def learn(
 
     Args:
         scored: the scored minutes up to ``at``.
-        reference: REFERENCE_SCHEMA, what lengths are compared with.
+        reference: REFERENCE_SCHEMA, to compare lengths with.
         work: reads older minutes.
     """
     keys = scored.grid.keys
@@ -169,7 +169,7 @@ def _days(
     keys: Sequence[TargetKey],
     today: date,
 ) -> dict[str, Day]:
-    """The days of a pool's targets with the last hour."""
+    """The days of a pool's targets, with the last hour added."""
     grid, days = scored.grid, dict(known)
     hour = slice(max(grid.minutes - 60, 0), grid.minutes)
     for row in rows:

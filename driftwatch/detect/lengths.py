@@ -1,7 +1,7 @@
-"""Did lengths move? A ratio of means decides, where it exceeds the swings of the baseline itself.
+"""Did lengths move? A ratio of means decides, where it exceeds the baseline's own swings.
 
-Of seventeen episodes on fleets of real clients a ratio of means found 11, as many as scores against
-peers, contexts and days. The answer is unknown with few requests, with a baseline too short to show
+On fleets of real clients a ratio of means found 11 of 17 episodes, as many as scores against peers,
+contexts and days. The answer is unknown with few requests, with a baseline too short to show
 its swings, and where finished requests do not represent those that come: they waited long, or many
 clients gave up (long generations run into a time-out first).
 """
@@ -21,14 +21,14 @@ from driftwatch.collect.schema import KEY
 from driftwatch.detect.speed.grid import Grid
 
 LENGTHS: Final = ("prompt_tokens", "generation_tokens")
-# A mean of fewer lengths is not compared.
+# A mean length takes this many requests.
 MIN_REQUESTS: Final = 100
 LONGER, SHORTER = 1.5, 0.67
 SHORT, LONG = 10, 20  # minutes of a mean; the long one where the short one has too few
 HELD, OF = 18, 20  # minutes beyond the bounds, of this many
-# Above it the requests that finish now came in another time.
+# After longer waits, requests that finish now do not represent those that come.
 MOST_WAIT_SECONDS = 60.0
-MOST_GIVEN_UP = 0.1  # of the requests that began: a length's share of a tenth moves no mean by half
+MOST_GIVEN_UP = 0.1  # share of the begun requests: a tenth of them moves no mean by half
 # With fewer windows a baseline shows no tail.
 MIN_WINDOWS: Final = 60
 # Blocks of ten minutes in a month of 30 days, times two lengths: a server may exceed its swing once
@@ -37,8 +37,8 @@ MIN_WINDOWS: Final = 60
 MONTH_BLOCKS: Final = 30 * 24 * 6 * len(LENGTHS)
 BY_HOUR_DAYS = 7  # from this many days on each hour of the day has its own swings
 HOURS = 24
-WHOLE_DAY: Final = timedelta(hours=20)  # of a baseline: a part of a day does not tell of the others
-# How far means of windows swing by themselves: columns of a reference.
+WHOLE_DAY: Final = timedelta(hours=20)  # of a baseline: no part of a day stands for the whole
+# Columns of a reference: how far means of windows swing.
 SWINGS: Final = tuple(f"{name}_swing_{end}" for name in LENGTHS for end in ("low", "high"))
 
 
@@ -65,7 +65,7 @@ def _of_last(total: Floats, minutes: int) -> Floats:
 
 
 def swings(minutes: pl.DataFrame) -> dict[str, list[float] | None]:
-    """:data:`SWINGS`: for each hour (UTC) the bounds that the mean of a window over the mean of all
+    """:data:`SWINGS`: bounds of a window's mean over the mean of all, for each hour (UTC), which it
     leaves about once a month; of several targets those of the one that swings most.
 
     None with fewer than :data:`MIN_WINDOWS` windows. ``minutes``: MINUTE_SCHEMA.

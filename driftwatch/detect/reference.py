@@ -1,4 +1,4 @@
-"""What "before" means: the values of baselines, and the ratios to them.
+"""The values of baselines ("before"), and the ratios of windows to them.
 
 A reference row per target holds its normal values: measured in a baseline window, or declared in
 the configuration (``tuned_for``). Measured values win over declared ones. Counters of a window's
@@ -31,7 +31,7 @@ def _mean_of(histogram: str) -> pl.Expr:
 
 
 def _level(gauge: str) -> pl.Expr:
-    """Mean over the scrapes of the minutes that know it."""
+    """Mean of a gauge: each minute that knows it counts by its scrapes."""
     known = pl.when(pl.col(gauge).is_not_null()).then(pl.col("scrapes"))
     return _over(pl.col(gauge) * pl.col("scrapes"), known)
 
@@ -39,7 +39,7 @@ def _level(gauge: str) -> pl.Expr:
 _PASSES, _SECONDS = pl.col("forward_passes"), pl.col("duration_seconds")
 _FIRST, _LATER = pl.col("ttft_seconds_count"), pl.col("itl_seconds_count")
 _GENERATED = pl.col("generation_tokens_total")
-# Evidence columns that a baseline remembers, made from its minutes: "before" beside "now".
+# Evidence columns whose value a baseline has, computed from its minutes.
 MEASURED: Mapping[str, pl.Expr] = {
     "prompt_tokens_mean": _mean_of("prompt_tokens"),
     "generation_tokens_mean": _mean_of("generation_tokens"),
@@ -76,7 +76,7 @@ MEASURED: Mapping[str, pl.Expr] = {
         )
     },
 }
-# The lowest tenth of its 10-min rates: a rate below it is low for the baseline too.
+# The 10 % quantile of its 10-min rates.
 LOW_RATE = "requests_per_second_low"
 # Histograms whose 95th percentile is kept: latency targets follow from it where none is set.
 _LATENCIES = ("ttft_seconds", "tpot_seconds")
@@ -95,10 +95,10 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 # The part of it that evidence rows carry.
 REFERENCE_COLUMNS = tuple(c for c in REFERENCE_SCHEMA if c.startswith("reference_"))
-# What fewer than MIN_REQUESTS requests say nothing of.
+# Values that take MIN_REQUESTS requests.
 _OF_MANY = (*(f"{name}_mean" for name in LENGTHS), *_P95, *HISTOGRAMS)
 
-# ratio column → the evidence column, and what of the reference it is compared with
+# ratio column → the evidence column, and the value of the baseline it is divided by
 RATIOS: Mapping[str, tuple[str, str]] = {
     "requests_per_second_ratio": ("requests_per_second", "requests_per_second"),
     "requests_per_second_low_ratio": ("requests_per_second", LOW_RATE),
@@ -133,8 +133,8 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
 def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.DataFrame:
     """Minutes of a baseline → one reference row per target, or one for all of a ``pool``.
 
-    A pool has rates per target, and the swings of the target that swings most. Of several layouts
-    of buckets the row has the one with most requests. It has no lengths of fewer than MIN_REQUESTS.
+    A pool's rates are per target, and its swings those of the target that swings most. Of several
+    bucket layouts the one with most requests counts. Lengths take MIN_REQUESTS requests.
     """
     scraped = minutes.filter(pl.col("scrapes") > 0)
     groups = scraped.group_by(KEY, maintain_order=True) if pool is None else [((pool, ""), scraped)]
@@ -171,7 +171,7 @@ def _low_rate(minutes: pl.DataFrame) -> float | None:
 
 
 def _histogram(minutes: pl.DataFrame, name: str) -> tuple[list[float] | None, list[float] | None]:
-    """Summed counts and edges; of the layouts with as many requests the finer one."""
+    """Summed counts and edges of the layout with most requests; of two the finer one."""
     layouts = by_layout(minutes[f"{name}_buckets"], minutes[f"{name}_edges"])
     summed = [(counts.sum(axis=0).tolist(), le.tolist()) for _, le, counts in layouts]
     return max(summed, key=lambda one: (one[0][-1], len(one[1])), default=(None, None))
@@ -203,7 +203,7 @@ def with_reference(
 
 
 def _recent_mean(rows: pl.DataFrame, ten_minutes: pl.DataFrame, name: str) -> pl.Series:
-    """Mean length of each window; for a window below ten minutes of the ten that end with it.
+    """Mean length of each window; a window below ten minutes takes the ten that end with it.
 
     Unknown with fewer than MIN_REQUESTS requests, or where the window has no usable scrape.
     """

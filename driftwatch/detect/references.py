@@ -35,13 +35,13 @@ class PoolSpeed(Document):
 
 
 class Loss(BaseModel):
-    """A server that is slower, at a full hour."""
+    """The loss of a slower server, at a full hour."""
 
     model_config = ConfigDict(frozen=True)
 
     before: float  # ln r before the loss
     loss: float  # how much ln r fell, above 0
-    own: float = 0.0  # ln r of its last half hour before: the loss is measured against it
+    own: float = 0.0  # ln r of the half hour before: the loss is measured against it
     compared_with: str = ""  # id of the model; against another one the loss is unknown
     is_over: bool = False  # regained, and kept while the baseline has no like work
 
@@ -114,10 +114,10 @@ _NO_DAYS = TargetDays()
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One document."""
+    """A learnt document with its owner."""
 
     pool: str
-    key: TargetKey | None  # whose; None = the pool's
+    key: TargetKey | None  # None = the pool's
     learnt_at: datetime
     document: Document
 
@@ -161,7 +161,7 @@ class References:
         return References({k: one for k, one in self.every.items() if k not in old})
 
     def find(self, kind: type[D], pool: str) -> tuple[D, datetime] | None:
-        """What is known of a pool, and when it was learnt; None = nothing."""
+        """A pool's document of a kind, and when it was learnt; None = none."""
         found = self.every.get((kind.kind, pool, None))
         if found is None or not isinstance(found.document, kind):
             return None
@@ -187,7 +187,7 @@ class References:
     def measured_days(self) -> pl.DataFrame:
         """A row per target and day: instance, engine, day, :data:`MEASURES`.
 
-        Of a target with documents under two pools (one was renamed) those of the newer one.
+        A target with documents under two pools (one was renamed) has those of the newer one.
         """
         newest = {
             one.key: one.document.measures

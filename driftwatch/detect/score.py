@@ -21,7 +21,7 @@ from driftwatch.detect.speed.verdicts import (
 )
 from driftwatch.evidence import TEXTS
 
-# One hour, at whose end slow servers are recorded, and the look-back of its first minute.
+# The hour at whose end slow servers are recorded, and the look-back of its first minute.
 KEPT = timedelta(minutes=60 + LOOKBACK)
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -67,10 +67,9 @@ def score(
     The answer is the same however many minutes are scored at once.
 
     Args:
-        work: :data:`driftwatch.detect.speed.load.WORK_SCHEMA`, from :data:`KEPT` before the end of
-            the last full hour on; there is a row.
-        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, what lengths are compared
-            with.
+        work: :data:`driftwatch.detect.speed.load.WORK_SCHEMA`, at least one row, from :data:`KEPT`
+            before the end of the last full hour on.
+        reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, to compare lengths with.
         accepts: take a proposed baseline where no person has accepted one.
     """
     grid = grid_of(_needed(work, references))

@@ -1,1 +1,1 @@
-"""The tree as data and the limits model. Pure."""
+"""The evidence table, the limits model and the diagnosis tree. Pure."""

@@ -1,4 +1,4 @@
-"""Values that each minute inherits from the minute before it, however ticks cut the minutes."""
+"""Values that each minute inherits from the minute before, whatever minutes a tick covers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from driftwatch.arrays import Floats
 from driftwatch.collect.schema import KEY
 from driftwatch.minutes.scheduler import BELIEVED_SECONDS
 
-# Where peers got five requests each, a target gets none by chance once in 150.
+# While its peers get five requests each, a target gets none by chance once in 150 times.
 SURELY_CAME_REQUESTS = 5.0
-# iteration_tokens books a prompt whole at its first token. With so many decodes a step no step goes
-# unobserved, so the mean stays below a budget that is in force.
+# iteration_tokens books a whole prompt at its first token. With this many decodes a step every step
+# is observed, so the mean stays below the budget in force.
 DECODES_A_STEP = 4.0
 # GPU_UTIL is 1 for a kernel that spins, 0 for an engine that waits for a request.
 SPINS_RATIO = 0.5
@@ -20,15 +20,15 @@ SPINS_RATIO = 0.5
 CARRIED = (
     # the cap that running requests showed, until a restart, a knob change, or more running requests
     "inferred_max_num_seqs",
-    # the most that ran at once since then
+    # most requests that ran at once since a restart or knob change
     "running_requests_max_of_process",
-    # the most tokens a step of a minute since then
+    # largest tokens per step of a minute since then
     "step_tokens_max_of_process",
     # unix seconds: where the clock of ``seconds_since_last_token`` started
     "clock_started_seconds",
-    # unix seconds: when more requests waited than at the scrape before
+    # unix seconds: the last scrape with a longer queue than the one before
     "queue_grew_seconds",
-    # minutes in a row in which its source answered and did not list it
+    # minutes in a row in which the source answered without listing the target
     "unlisted_minutes",
     # unix seconds: the last scrape
     "last_scrape_seconds",
@@ -79,7 +79,7 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
 
 
 def _tokens_a_step(new: pl.DataFrame) -> Floats:
-    """Mean tokens of a minute's steps; NaN where steps without a decode may go unobserved."""
+    """Mean tokens of a minute's steps; NaN where steps without a decode may be missing."""
     steps, decodes = pl.col("iteration_tokens_count"), pl.col("itl_seconds_count")
     counted = (steps > 0) & (decodes >= DECODES_A_STEP * steps)
     means = new.select(tokens=pl.when(counted).then(pl.col("iteration_tokens_sum") / steps))
@@ -103,8 +103,8 @@ def gauges_live(
 ) -> pl.Series:
     """Whether the requests that the gauges show exist; NULL where ``silent`` is.
 
-    vLLM sets its gauges in a step. An engine whose requests were all cancelled steps no more and
-    may show them for good (vllm#29928), as one that hangs does. Only three things tell them apart:
+    vLLM sets its gauges in a step. An engine whose requests were all cancelled runs no step and may
+    show them forever (vllm#29928), and so does an engine that hangs. Only three signs show a hang:
     requests that came since the last work, requests that peers got, and a GPU that computes.
 
     ``silent``: from :func:`since_last_token`; ``pools``: instance, engine, pool.
@@ -114,7 +114,7 @@ def gauges_live(
     peers = begun.count().over(group) - begun.is_not_null()
     of_peers = begun.sum().over(group) - begun.fill_null(0.0)
     came = pl.col("queue_grew_seconds") > pl.col("clock_started_seconds")
-    # at its peers' rate of this minute requests would have come here, too
+    # at its peers' rate of this minute requests would have come here too
     came |= (pl.col("pool").is_not_null() & (peers > 0)) & (
         of_peers * pl.col("silent") >= SURELY_CAME_REQUESTS * 60.0 * peers
     )

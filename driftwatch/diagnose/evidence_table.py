@@ -35,7 +35,7 @@ from driftwatch.signals.slo import slo_columns
 from driftwatch.signals.windows import MinuteWindows, Spans
 
 _BINDING_MINUTES = 10
-# As far back as any window reaches: a minute needs the rows of this time before it.
+# A minute needs the rows of this time before it.
 HISTORY = timedelta(minutes=_BINDING_MINUTES)
 
 WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -44,7 +44,7 @@ WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "start": TIME,
     "end": TIME,
 }
-# Values that a minute row takes over from the minutes before it; stored with the row.
+# Values that a minute row inherits from the minutes before it; stored with the row.
 INHERITED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(CARRIED, pl.Float64),
     "seconds_since_last_token": pl.Float64,
@@ -123,7 +123,7 @@ def no_inputs_seen() -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class InheritedRows:
-    """New minute rows with the values that they take over."""
+    """New minute rows with the values that they inherit."""
 
     rows: pl.DataFrame  # :data:`ROW_SCHEMA`, by target and end
     recent: pl.DataFrame  # :data:`RECENT` of them and of the minutes before, by target and end
@@ -214,7 +214,7 @@ def evidence_table(
     before = minutes if recent is None else MinuteWindows(recent)
     ten = before.spans(windows, _BINDING_MINUTES, cut=True)
     last_10m = before.sums([*_SUMS_10M, "duration_seconds"], ten, _BUCKETS_10M)
-    last_10m = last_10m.with_columns(before.most_of("running_requests_max", ten))
+    last_10m = last_10m.with_columns(before.maximum("running_requests_max", ten))
     found = minutes.at_end(list(INHERITED_SCHEMA), spans)
     on_gpus = window_gpus(minutes, spans)
     results = minutes.last_row(STORED_RESULTS, spans) if stored else None
@@ -271,7 +271,7 @@ def _with_limits(
     limiting = settings.with_row_index("window").select("window", *_LIMITING)
     limiting = limiting.with_columns(
         found["running_requests_max_of_process"].alias("running_max"),
-        minutes.most_of("running_requests_max", ten).alias("running_max_10m"),
+        minutes.maximum("running_requests_max", ten).alias("running_max_10m"),
         *minutes.last_of(["several_api_servers"], ten),
     )
     counted = minutes.of_minutes(ten, ("end", *COUNTS))
@@ -286,7 +286,7 @@ def _with_limits(
 
 # Settings that limits depend on.
 _LIMITING = (*COLUMN_KNOBS, "max_num_seqs_inferred", "api_server_count")
-# A fair router gives every server of a pool as many requests; from 30 on, half is no chance.
+# A fair router gives every server of a pool as many requests; of 30, half is not chance.
 _GIVEN_LESS_RATIO = 0.5
 # Columns that reach further back than the window itself.
 _LOOKBACK = (cs.contains("_10m") | cs.starts_with("binding_")) - cs.by_name(
@@ -301,7 +301,7 @@ def _only_when_fresh(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _queue_wait() -> pl.Expr:
     """Waiting for capacity over first tokens per second (Little's law)."""
-    # without a first token the wait is at least as long as with one
+    # without a first token this is a lower bound
     served = pl.col("first_tokens_10m").clip(lower_bound=1.0)
     return pl.when(pl.col("observed_10m_seconds") > 0).then(
         pl.col("capacity_mean") * pl.col("observed_10m_seconds") / served
@@ -332,9 +332,9 @@ _DEVIATIONS, _A_STEP = 2.0, 1.0
 def given_up_columns() -> dict[str, pl.Expr]:
     """Requests of ten minutes that began and will not finish, and the lower bound of their share.
 
-    Gauges do not show which prompts are still in prefill: at both ends of the window as many as
-    prefill takes time (Little's law), with the scatter of counts. A preempted request has begun and
-    waits again; V0 (without counters of the prefix cache) also counts its first token again.
+    Gauges do not show which prompts are in prefill at the ends of the window. Little's law gives
+    their number, with the scatter of counts. A preempted request has begun and waits again; V0
+    (without counters of the prefix cache) also counts its first token again.
     """
     begun, finished = pl.col("ttft_seconds_count"), pl.col("prompt_tokens_count")
     # vLLM counts no prefill time of requests that gave up
@@ -354,7 +354,7 @@ def given_up_columns() -> dict[str, pl.Expr]:
 
 
 def _with_idle_peers(rows: pl.DataFrame) -> pl.DataFrame:
-    """Share of the pool's other targets that run and queue nothing, and get fewer requests."""
+    """Share of the pool's other targets that run and queue no request, and get fewer of them."""
     group = ["pool", "start", "end"]
     first_tokens = pl.col("first_tokens_10m")
     idle = (

@@ -14,32 +14,32 @@ import polars.selectors as cs
 
 # running >= min(0.95 S, S - 1) counts as at the cap
 CAP_BAND_RATIO = 0.95
-# Under hard thrash usage oscillates between 0.74 and 1: pressed from here on, or with preemptions.
+# Under hard thrash usage oscillates between 0.74 and 1. Preemptions show pressure at any usage.
 KV_PRESSED_RATIO = 0.85
-# With a budget of 256 full steps show 199 to 257 tokens: means include steps that only decode.
+# With a budget of 256 full steps show means of 199 to 257 tokens, as some steps only decode.
 BUDGET_FULL_RATIO = 0.75
-# A third of the steps is about half of the time (a step full of prompts takes at least twice as
-# long as one that decodes), and half of the time makes a limit bind (BINDING_SHARE).
+# A step full of prompts takes at least twice as long as one that decodes: a third of the steps is
+# about half of the time, and then a limit binds (BINDING_SHARE).
 FULL_STEPS_SHARE = 1 / 3
 # "well below S", "KV low": half of the cap or of the cache
 NOT_NEAR_RATIO = 0.5
 # "Room": for this many more requests like the running ones. A prompt that does not fit waits
 # although half of the cache is free.
 ROOM_REQUESTS = 4
-# Requests that begin in a step. Below it, fewer than 40 % of scrapes (1 - exp(-0.5)) show requests
-# that came during a step: too few to look like a limit that binds.
+# Requests that begin in a step. With fewer, less than 40 % of scrapes (1 - exp(-0.5)) show requests
+# that came during a step: too few to be taken for a limit that binds.
 MIN_FIRST_TOKENS_PER_STEP = 0.5
-# Of m requests a step, m + 2 sqrt(m) are gone after three steps (m = 1; four for m = 0.5). A wait
-# of a second pages (BatchLimitBinding), so at least three steps must fit into one.
+# At m requests a step, a queue of m + 2 sqrt(m) takes three steps (m = 1; four for m = 0.5).
+# A wait of a second pages (BatchLimitBinding), so three steps must fit into a second.
 MIN_STEPS_PER_SECOND = 3.0
-# With a scrape a minute ten minutes hold ten, and a limit that binds in half of them shows in five:
-# five within the band over at least eight minutes (chance as above: 1 in 16 for two values).
+# At one scrape a minute, a limit that binds in half of ten minutes shows in five scrapes. Five
+# within the band over eight minutes or more are chance once in 16 cases, with two values.
 PLATEAU_MIN_SPARSE_SCRAPES = 5
-# The window over which a limit binds, and the share of scrapes from which on it does.
+# A limit binds from this share of a window's scrapes on.
 BINDING_WINDOW_SECONDS = 600.0
 BINDING_SHARE = 0.5
-# A steady level of running requests looks like a cap that nobody configured. Below this many
-# requests one more or less is still the same level.
+# A steady level from this many running requests on looks like an unknown cap. Fewer stay within the
+# band when they go up or down by one.
 LEVEL_LEAST_REQUESTS = 8
 # From here on BatchLimitBinding pages a limit that has no name (rules/batch-limits.yaml).
 BINDING_ALWAYS = 0.95
@@ -69,13 +69,13 @@ def binding_of_scrape() -> pl.Expr:
     cap = pl.col("max_num_seqs")
     at_cap = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * cap, cap - 1)
     kv_pressed = (pl.col("preempted") > 0) | (pl.col("kv") >= KV_PRESSED_RATIO)
-    full = _tokens_of_a_step() / pl.col("max_num_batched_tokens") >= BUDGET_FULL_RATIO
+    full = _tokens_per_step() / pl.col("max_num_batched_tokens") >= BUDGET_FULL_RATIO
     budget_full = pl.when(full | _steps_known()).then(full)
     inferred = pl.col("max_num_seqs_inferred").fill_null(False)
     return (
         pl.when(pl.col("capacity").is_null())
         .then(None)
-        .when(pl.col("capacity") <= _of_one_step())
+        .when(pl.col("capacity") <= _waiting_for_a_step())
         .then(pl.lit(NONE))
         .when(pl.col("stalled").fill_null(False))
         .then(pl.lit(_STALLED))
@@ -103,8 +103,8 @@ def kv_has_room(requests: int) -> pl.Expr:
     return pl.col("kv") * (pl.col("running") + requests) <= pl.col("running")
 
 
-def _of_one_step() -> pl.Expr:
-    """How many requests may wait only for the next step."""
+def _waiting_for_a_step() -> pl.Expr:
+    """Up to how many requests may just be waiting for the next step."""
     of_a_step = pl.col("first_tokens_per_step").fill_null(0.0)
     most = _at_most(of_a_step)
     short = (pl.col("steps_per_second") > MIN_STEPS_PER_SECOND).fill_null(False)
@@ -123,19 +123,19 @@ def _steps_known() -> pl.Expr:
     )
 
 
-def _tokens_of_a_step() -> pl.Expr:
+def _tokens_per_step() -> pl.Expr:
     return pl.col("tokens_per_step") * pl.col("api_server_count").fill_null(1.0)
 
 
 def _full_steps() -> pl.Expr:
     """Share q of full steps: the mean step has ``q * budget + (1 - q) * running`` tokens."""
     budget, running = pl.col("max_num_batched_tokens"), pl.col("running")
-    full = (_tokens_of_a_step() - running) / (budget - running)
+    full = (_tokens_per_step() - running) / (budget - running)
     return pl.when(budget > running).then(full)
 
 
 def _only_the_budget() -> pl.Expr:
-    """Scrapes whose requests can only wait for the budget, though the mean step is not full."""
+    """Scrapes whose requests can wait only for the budget, though the mean step is not full."""
     far = (
         (pl.col("running") <= NOT_NEAR_RATIO * pl.col("max_num_seqs"))
         & ~pl.col("max_num_seqs_inferred").fill_null(False)
@@ -145,7 +145,7 @@ def _only_the_budget() -> pl.Expr:
     return ((pl.col("limit") == _UNKNOWN) & far & full).fill_null(False)
 
 
-def _left_over() -> pl.Expr:
+def _by_elimination() -> pl.Expr:
     """The limit of an unknown scrape by elimination: a request waits for capacity only because of
     the cap, the KV cache or the budget.
     """
@@ -197,7 +197,7 @@ def limit_columns(
 def _binding() -> list[pl.Expr]:
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
     named = _named("seqs", "budget", "kv_bound", "unknown")
-    # if two limits take turns, neither is the one to change
+    # where two limits take turns, neither is named: changing one would not help
     rest = ("seqs_left", "budget_left", "kv_bound")
     alone = 3 * pl.max_horizontal(rest) >= 2 * pl.sum_horizontal(rest)
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
@@ -234,7 +234,7 @@ def _binding() -> list[pl.Expr]:
 
 def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
     """Per window: the number of scrapes in which each limit binds, and their means."""
-    judged = queued.with_columns(limit=binding_of_scrape()).with_columns(left=_left_over())
+    judged = queued.with_columns(limit=binding_of_scrape()).with_columns(left=_by_elimination())
     batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
     of_queued = judged.group_by("window", maintain_order=True).agg(
         bound=batch.sum(),
@@ -288,7 +288,7 @@ def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _began(held: pl.Expr, known: pl.Expr, since: pl.Expr) -> pl.Expr:
-    """Where the run of held scrapes began: from there on at least half of them are held.
+    """When requests began to be held back: from then on at least half of the scrapes show it.
 
     ``held``, ``known``: scrapes of each minute; ``since``: its first held one, unix seconds.
     """
@@ -300,7 +300,7 @@ def _began(held: pl.Expr, known: pl.Expr, since: pl.Expr) -> pl.Expr:
 
 
 def _wanders(batch: pl.Expr) -> pl.Expr:
-    """Running requests hold no level over the scrapes in which a batch limit binds."""
+    """The number of running requests wanders over the scrapes in which a batch limit binds."""
     own = batch & ~pl.col("repeats").fill_null(False)  # repeats show no level
     top = pl.col("running").filter(own).max()
     at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(own)
@@ -323,10 +323,10 @@ def _named(seqs: str, budget: str, kv: str, unknown: str) -> pl.Expr:
 
 
 def final_binding_limit() -> pl.Expr:
-    """``binding_limit``; with a missed target a quarter of the scrapes is enough.
+    """``binding_limit``; while a target is missed a quarter of the scrapes is enough.
 
-    While a target is missed (TTFT's at least as often as TPOT's) and most of the TTFT is waiting,
-    the limit is the cause, although bursts fill a batch for only part of the ten minutes. A limit
+    Bursts may fill a batch for only a part of the ten minutes. The limit is still the cause while a
+    target is missed (TTFT's at least as often as TPOT's) and most of the TTFT is waiting. A limit
     that no setting explains is named by elimination if a target is missed or it binds in nearly
     every scrape; a harmless burst of prompts gets no name. NULL where the limit is unknown. Reads
     ``binding_limit``, ``queue_limit``, ``limit_binding_share_10m_ratio``, ``slo_missed``,
@@ -353,7 +353,7 @@ def final_binding_limit() -> pl.Expr:
 
 
 def waits_are_most(share: float) -> pl.Expr:
-    """Waiting is ``share`` of the TTFT or more (waits of finished, TTFTs of begun requests)."""
+    """Waiting makes at least ``share`` of the TTFT (waits of finished, TTFTs of begun requests)."""
     wait, ttft = pl.col("batch_assembly_wait_10m_seconds"), pl.col("ttft_10m_seconds")
     return pl.when(ttft > 0).then(wait >= share * ttft)
 
@@ -362,7 +362,7 @@ _BINDING = _binding()
 
 
 def budget_contradiction(row: Mapping[str, Any]) -> str | None:
-    """How an evidence row contradicts the configured max_num_batched_tokens; None: not at all."""
+    """How the steps contradict the configured max_num_batched_tokens; None = they do not."""
     if not row.get("max_num_batched_tokens_exceeded"):
         return None
     configured, tokens = (

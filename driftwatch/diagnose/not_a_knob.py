@@ -1,4 +1,4 @@
-"""When no knob can be the answer: the engine, its GPU or its router lost something."""
+"""When no knob can help: the engine, its GPU or its router lost something."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LEAVES = {
     "spec_decode_acceptance_fell": "fewer drafted tokens are accepted than in the baseline",
     "prefix_cache_collapse": "prefix-cache hits fell, so that prompts are computed anew",
     "replica_slow": "slower at equal load than its peers",
-    "scheduler_regression": "slower at equal load without a cause that is measured",
+    "scheduler_regression": "slower at equal load without a measured cause",
     "deferred_admission": "requests are deferred by LoRA slots, KV transfer or grammar",
     "replica_imbalance": "requests wait here while a peer has free slots",
 }
 _UNEXPLAINED = ("replica_slow", "scheduler_regression")
 _SPEED, _PEERS = "speed_at_equal_load_ratio", "speed_against_pool_ratio"
 _SPEED_OF = dict.fromkeys(("version_change", "gpu_throttled", "scheduler_regression"), _SPEED)
-# Kinds of engines whose requests the simulation does not know.
+# Kinds of engines that the simulation does not model.
 _NOT_SIMULATED = {
     "pooling": "a pooling engine",
     "prefill_only": "a prefill-only engine",
@@ -33,14 +33,14 @@ _NOT_SIMULATED = {
 
 
 def not_a_knob(evidence: Mapping[str, Any], leaf: str | None) -> Advice | None:
-    """A verdict without a simulation where a knob cannot be the answer; None where it may be."""
+    """The advice, without a simulation, where no knob can help; None where one may."""
     why = no_knob_because(evidence, leaf)
     if why is not None:
         return Advice(action="none", reason=Reason("engine", why))
     kind = _NOT_SIMULATED.get(evidence.get("engine_kind") or "")
     if kind is not None:
         text = (
-            f"not applicable: {kind}; the simulation knows engines that compute their prompts and "
+            f"not applicable: {kind}; the simulation models only engines that compute prompts and "
             "generate"
         )
         return Advice(action="insufficient", reason=Reason("engine_kind", text))
@@ -48,7 +48,7 @@ def not_a_knob(evidence: Mapping[str, Any], leaf: str | None) -> Advice | None:
 
 
 def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None:
-    """Why no knob can be the answer, by the evidence or by the leaf; None where one may be."""
+    """Why no knob can help, by the evidence or by the leaf; None where one may."""
     if lost := evidence.get("gpus_lost"):
         return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
     if leaf in _LEAVES:
@@ -65,7 +65,7 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
         if evidence.get(slower):
             return f"{text}{_by(evidence.get(column))}"
     if evidence.get("engine_kind") == "decode_only":
-        return None  # it waits for every request's KV cache: that is no cause
+        return None  # deferring every request is normal here: it waits for KV caches
     deferred = evidence.get("waiting_deferred_share_10m_ratio")
     if evidence.get("binding_limit") == "deferred" or (
         deferred is not None and deferred >= HALF_OF_SCRAPES

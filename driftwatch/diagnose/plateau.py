@@ -1,10 +1,10 @@
 """max_num_seqs, inferred from the plateau of running requests while others wait.
 
-No metric has the cap. While requests wait and the KV cache is free, as many run as the cap allows,
-or a few less: the gauge is read after finished requests have left. A server bound by its token
-budget runs at a level that wanders, so scrapes that fill a known budget are left out. Where the
-budget is unknown, a small level must be held exactly. Where a step could fill a budget, 40 % of the
-scrapes must be in the top two levels, with steps near no power of two and of differing size.
+No metric shows the cap. While requests wait and the KV cache is free, as many run as the cap
+allows, or a few less: vLLM sets the gauge after finished requests have left. A server bound by its
+token budget wanders, so scrapes that fill a known budget are left out. Where the budget is unknown,
+a small level must be held exactly. Where steps could fill a budget, 40 % of the scrapes must show
+the top two levels, with steps of differing size that are near no power of two.
 
 The inferred value caps *running* requests: it is max_num_active_seqs where that is set lower.
 """
@@ -24,39 +24,38 @@ from driftwatch.diagnose.limits import (
 )
 from driftwatch.signals.windows import MinuteWindows
 
-# A plateau needs enough scrapes not to be chance: in 8 scrapes a level that wanders over two values
-# of equal chance stays on one in 0.4 % of cases.
+# Scrapes that rule out chance: a level that wanders over two values of equal chance stays on one
+# for 8 scrapes in 0.4 % of cases.
 PLATEAU_MIN_SCRAPES = 8
 PLATEAU_SPARSE_SCRAPES = 12
 PLATEAU_SPARSE_SPAN_SECONDS = 480
-# At a cap 76 of 76 queued scrapes of run_cap are in the band; a server bound by its budget leaves
-# it in most.
+# At a cap 76 of 76 queued scrapes of run_cap are in the band; a server bound by its budget is
+# mostly outside of it.
 PLATEAU_SHARE = 0.8
 # Where the budget is unknown and could be full: with Poisson(1) requests leaving a step (S = mean
 # generation length) the top two levels hold 74 % of scrapes, with Poisson(2) 41 %; a level that
 # wanders with a standard deviation of 3 or more keeps under 15 % there.
 PLATEAU_TOP_SHARE = 0.4
 # Below 20 requests the band is two levels wide, and a budget that lets one or two requests run
-# stays in it always: there the top itself must be held. At a cap a slot is free in one of as many
-# steps as a generation has tokens (run_cap at 8 shows its top in 79 % of scrapes).
+# never leaves it: there the top itself must be held. At a cap a slot is free in one step per tokens
+# of a generation (run_cap at 8 shows its top in 79 % of scrapes).
 PLATEAU_EXACT_BELOW_REQUESTS = 20
 PLATEAU_EXACT_SHARE = 0.6
 PLATEAU_FREED_PER_REQUEST = 0.05
-# vLLM's defaults begin at 2048; nobody sets less than this
+# vLLM's defaults begin at 2048; a smaller budget than this is not expected
 SMALLEST_BUDGET_TOKENS = 256.0
 # A full budget shows steps of about B tokens, and B is a power of two nearly everywhere.
 POWER_OF_TWO_BAND = 0.05
-# Tokens a step of a full budget are the same from scrape to scrape (within 0.1 % for equal
-# requests); at a cap they follow the mix of prompts and decodes (1 to 3 % and more).
+# Full steps have the same size from scrape to scrape (within 0.1 % for equal requests); at a cap
+# their size follows the mix of prompts and decodes (1 to 3 % and more).
 FULL_STEP_SPREAD = 0.005
 
 
 def shown_caps(recent: pl.DataFrame, new: pl.DataFrame, serving: pl.DataFrame) -> pl.Series:
     """The cap that the ten minutes up to each new minute show, row for row; NULL = none.
 
-    Ten minutes whose queued scrapes (waiting for capacity, KV below 0.85, no preemption) number at
-    least PLATEAU_MIN_SPARSE_SCRAPES and lie to PLATEAU_SHARE within the band under their maximum
-    show that maximum.
+    Queued scrapes wait for capacity, with KV below 0.85 and no preemption. If there are enough of
+    them and PLATEAU_SHARE of them lie in the band below their maximum, the maximum is the cap.
 
     ``recent``: minute rows by target and end, the new ones and those of ten minutes before;
     ``new``: instance, engine, end; ``serving``: instance, engine, max_num_batched_tokens (NULL =
@@ -84,7 +83,7 @@ def _candidates(
         how="left",
         maintain_order="left",
     )
-    # a repeated sample says nothing new about a held level
+    # a repeated sample shows no level of its own
     own = queued.filter(~pl.col("repeats").fill_null(False)).join(
         budgets.with_row_index("window").select("window", "budget"),
         on="window",
@@ -94,7 +93,7 @@ def _candidates(
     waiting = own.filter(_waits_for_a_slot())
     top = pl.col("running").max()
     in_band = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)
-    # ten minutes hold at most ten scrapes that are a minute apart: there five are enough
+    # where scrapes are a minute apart, ten minutes have at most ten: five are enough
     spans = minutes.group_by("window").agg(
         looked=pl.col("scrapes").sum(),
         span_seconds=60.0 * (pl.col("scrapes") > 0).sum(),
@@ -129,7 +128,7 @@ def _candidates(
 
 
 def _waits_for_a_slot() -> pl.Expr:
-    """Requests wait at the scrape for neither the KV cache nor the token budget."""
+    """Requests of the scrape wait neither for the KV cache nor for the token budget."""
     fullness = pl.col("tokens_per_step") / pl.col("budget")
     return (
         (pl.col("kv") < KV_PRESSED_RATIO)
@@ -141,7 +140,7 @@ def _waits_for_a_slot() -> pl.Expr:
 
 
 def _is_held() -> pl.Expr:
-    """Enough scrapes show the level itself for it to be a cap and no chance."""
+    """Enough scrapes show the level itself to rule out chance."""
     wanted = pl.max_horizontal(PLATEAU_EXACT_SHARE, 1 - PLATEAU_FREED_PER_REQUEST * pl.col("level"))
     return (
         pl.col("budget").is_not_null()

@@ -1,7 +1,7 @@
-"""Evidence rows: their columns in order, and their states: a limit is full, lengths moved.
+"""Evidence rows: the order of their columns, and their states (a limit is full, lengths moved).
 
-Rules and trees name these columns. Each follows from other columns of the same row, so an SRE can
-write a condition with another threshold over the numbers. NULL is unknown; AND and OR are SQL's.
+Rules and trees name the states. Each follows from other columns of the same row, so an SRE can
+write a condition with another threshold on the numbers. NULL is unknown; AND and OR are SQL's.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 # Half of the scrapes: a batch that is full for 10 to 50 % of busy time is healthy.
 HALF_OF_SCRAPES = 0.5
-# Scrapes are a sample of the time: 95 % sure that a half is reached (a normal deviate). A share of
-# exactly a half, as in waves, would page in one minute of twenty.
+# Scrapes sample the time: a half must be reached with 95 % certainty (a normal deviate). A share of
+# exactly a half, as in waves, still pages in one minute of twenty.
 SHARE_Z = 1.645
 FEWEST_SCRAPES = 3
-# Of the requests, for certain: then half of the scrapes as counted do. With a target for 95 % it
-# is six times what may miss, the burn rate at which Google's SRE workbook (chapter 5) pages.
+# Share of requests that certainly miss a target, from which on a measured half is enough. With an
+# SLO of 95 % it is a burn rate of six, at which Google's SRE workbook (chapter 5) pages.
 MANY_MISS = 0.3
-# All but a scrape or two: then the limit is full for any cause.
+# From here on (all scrapes but one or two) the limit is full, whatever the cause.
 ALWAYS_FULL = 0.95
 # Users feel a second of waiting; a limit makes at least half of the TTFT.
 LONG_WAIT_SECONDS, LONG_WAIT_SHARE = 1.0, 0.5
-# Share of the queue that stood while the limit was full: below it the limit has let go.
+# Share of the queue left of that while the limit was full: below it the limit has let go.
 QUEUE_STANDS = 0.5
-# Ten minutes less what scrapes may leave uncovered; a KV storm shows in three.
+# Least time observed of ten minutes, with gaps between scrapes; a KV storm shows in three minutes.
 SEEN_SECONDS, STORM_SEEN_SECONDS = 450.0, 150.0
-MIX_MOVED = 2.0  # prompts over generations, against the reference's
-# Below it the engine may be slow: a slow engine fills its batch before the speed rule is certain.
+MIX_MOVED = 2.0  # prompt over generation length, divided by the baseline's
+# Room above the speed threshold: a slow engine fills its batch before the speed rule is certain.
 NEAR_THRESHOLD = 0.95
-# 15 % fewer tokens a step, or 15 % more to compute, equal a loss of speed that pages.
+# 15 % fewer tokens a step, or 15 % more to compute, cost as much as a loss of speed that pages.
 LOSS_RATIO = 0.15
 
 _OF_TARGETS = (
@@ -137,10 +137,10 @@ def _limit_full() -> pl.Expr:
     half = (_lower_end() >= HALF_OF_SCRAPES) | ((share >= HALF_OF_SCRAPES) & _many_miss())
     slower = pl.col("slower_at_equal_load")
     near = NEAR_THRESHOLD * pl.col("speed_threshold_ratio")
-    speed_told = slower.is_null() | slower | (pl.col("speed_at_equal_load_ratio") > near)
-    limit_told = pl.col("binding_limit").is_not_null() | _missed()
+    speed_is_sure = slower.is_null() | slower | (pl.col("speed_at_equal_load_ratio") > near)
+    limit_is_sure = pl.col("binding_limit").is_not_null() | _missed()
     always = share >= ALWAYS_FULL
-    full = stands & (half | storm) & (always | (speed_told & limit_told))
+    full = stands & (half | storm) & (always | (speed_is_sure & limit_is_sure))
     seconds = pl.col("observed_10m_seconds")
     seen = (seconds >= SEEN_SECONDS) | ((seconds >= STORM_SEEN_SECONDS) & (preempted > 0))
     named = pl.col("binding_limit").is_in(LIMITS).fill_null(False)
@@ -151,7 +151,7 @@ def _limit_full() -> pl.Expr:
 
 
 def _many_miss() -> pl.Expr:
-    """Whether the buckets leave no doubt that many requests miss a target."""
+    """Whether many requests miss a target, by the upper bound of the share that meets it."""
     met = (
         pl.coalesce(f"{name}_in_target_10m_upper_ratio", f"{name}_in_target_10m_ratio")
         for name in ("ttft", "tpot")
@@ -160,7 +160,7 @@ def _many_miss() -> pl.Expr:
 
 
 def _lower_end() -> pl.Expr:
-    """Lower end of the 90 % interval of a share that scrapes have sampled (Wilson's score)."""
+    """Lower end of the 90 % interval of the sampled share (Wilson's score)."""
     share, n, z2 = pl.col("limit_binding_share_10m_ratio"), pl.col("scrapes_10m"), SHARE_Z**2
     spread = (share * (1 - share) / n + z2 / (4 * n**2)).sqrt()
     return pl.when(n >= FEWEST_SCRAPES).then(
@@ -203,7 +203,7 @@ def _drafts_rejected() -> pl.Expr:
 def _prefix_hits_lost() -> pl.Expr:
     half = pl.col("prefix_cache_hit_ratio") <= 0.5 * pl.col("reference_prefix_cache_hit_ratio")
     by_hits = pl.col("lost_prefix_hits_prefill_ratio")
-    # at least a third of the rise, by logarithms; unknown against a server's own last days
+    # at least a third of the rise's logarithm; unknown against a server's own last days
     hit, longer = pl.col("reference_prefix_cache_hit_ratio"), pl.col("prompt_tokens_mean_ratio")
     by_prompts = pl.when(longer > 1).then((longer - hit) / (1 - hit)).otherwise(longer)
     demand = pl.col("requests_per_second_ratio") * by_prompts
@@ -251,7 +251,7 @@ def columns_behind(states: Collection[str]) -> set[str]:
 
 
 def unknown_inputs(column: str, row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The unknown inputs of a state; any other column alone."""
+    """The unknown inputs of a state; of another column only itself."""
     inputs = columns_behind([column]).difference(STATES) if column in STATES else set()
     unknown = (name for name in inputs & BY_NAME.keys() if row.get(name) is None)
     return tuple(sorted(unknown)) or (column,)

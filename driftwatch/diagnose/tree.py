@@ -1,9 +1,9 @@
-"""A diagnosis tree as data, and the walk for all rows at once with the numbers at each edge.
+"""A diagnosis tree as data, and its walk for all rows at once, with the numbers at each step.
 
-Files in ``rules/trees/`` are read by ``driftwatch.rulebook``. Every node is three-valued: yes, no,
-or unknown. An unknown ends the walk in ``undetermined``, naming the missing columns. A node may
+``driftwatch.rulebook`` reads the files in ``rules/trees/``. Every node is three-valued: yes, no, or
+unknown. An unknown ends the walk in ``undetermined``, which names the missing columns. A node may
 list columns that it can do without (``not_asked``): comparisons with such an unknown column count
-as false, and the answer is printed "not asked: reason".
+as false, and the answer is printed as "not asked: reason".
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ def walk(tree: Tree, rows: pl.DataFrame) -> list[Diagnosis]:
     """The diagnosis of every row.
 
     Every node's condition is evaluated once, for all rows together; following the answers is a
-    look-up. A node whose condition stays unknown ends the walk in ``undetermined``, naming the
-    columns that are missing.
+    look-up.
 
     ``tree``: checked by the rulebook (no dead ends, no cycles); ``rows``: evidence rows
     (:func:`driftwatch.diagnose.evidence_table.evidence_table`).
@@ -129,7 +128,7 @@ def _follow(
             cause = node.cause_on_yes
         place = node.yes if yes else node.no
     leaf: Leaf = tree.leaves[place]
-    # demand is left where a node asked for causes; no node asks a slow engine for one
+    # the cause is demand where a node asked for causes and found none; no node asks a slow engine
     asked_for_causes = any(tree.nodes[step.node].cause_on_yes for step in path)
     if leaf.kind in ("change", "none") and asked_for_causes and cause is None:
         # both lengths are known and unchanged
@@ -171,7 +170,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
 
 
 _NOT_SIZED = "no finished requests to size by"
-# Column → the column with the detector's own reason for its being unknown.
+# Column → the column with the detector's reason why it is unknown.
 _WHY = {
     "slower": "speed_unknown_reason",
     "slower_at_equal_load": "speed_unknown_reason",
@@ -190,7 +189,7 @@ def _missing(node: Node, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def limits_of(rows: pl.DataFrame) -> list[tuple[Limit, ...]]:
-    """The limits model of every row."""
+    """The limits of every row, for pages and walks."""
     return [_limits(row) for row in rows.to_dicts()]
 
 
@@ -198,7 +197,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
     binding = row["binding_limit"]
     running = row["running_requests"]
     if binding in (BUDGET, SEQS, KV) and row.get("binding_running_requests") is not None:
-        running = row["binding_running_requests"]  # the mean while it bound
+        running = row["binding_running_requests"]  # the mean while it was full
     notes = {
         SEQS: "inferred" if row["max_num_seqs_inferred"] else None,
         BUDGET: None,
@@ -210,7 +209,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         binds = None if binding is None else binding == name
         margin = None if not allows or running is None else max(0.0, 1 - running / allows)
         if binds and margin is not None and name != SEQS:
-            # no room, whatever the closed form allows, nor for requests of steps without a prompt
+            # a full limit leaves no room, whatever the closed form allows
             margin, allows = 0.0, running
         note = notes[name]
         if allows is None:

@@ -48,19 +48,19 @@ class Column:
     sources: tuple[str, ...] = ()  # scrape columns (see the metric registry), or other inputs
     disabled_by: str = ""  # what makes it NULL besides a missing source
     aliases: tuple[str, ...] = ()  # words people search by
-    needs: tuple[Need, ...] = ()  # what it is NULL without, besides its sources
-    # those of its sources that it does without, or that something stands in for
+    needs: tuple[Need, ...] = ()  # without these it is NULL, besides its sources
+    # sources that it can do without
     optional: tuple[str, ...] = ()
-    short: str = ""  # what a line of a page calls it; empty = its name
-    detected: bool = False  # a detector with a past adds it; a window has that of its last minute
+    short: str = ""  # its name in a line of a page; empty = ``name``
+    detected: bool = False  # a detector with a past adds it; a window has its last minute's value
     stored: bool = False  # kept with each minute: neither counters nor detectors give it back
-    # a baseline alone fills it: driftwatch's own proposal tells the speed alone
+    # only an accepted baseline fills it: driftwatch's own proposal serves the speed alone
     baseline_only: bool = False
     # the range of a number; None = no end
     low: float | None = None
     high: float | None = None
-    usual: float | None = None  # a threshold above it is in another unit, most likely; None = any
-    words: tuple[str, ...] = ()  # every text that a string has; empty = any
+    usual: float | None = None  # a threshold above it is probably in a wrong unit; None = any
+    words: tuple[str, ...] = ()  # the values of a string; empty = any
 
 
 def _columns(text: str) -> Iterator[Column]:
@@ -117,9 +117,9 @@ COLUMNS: tuple[Column, ...] = tuple(
     _columns(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
 )
 BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
-# Columns that detectors with a past add to the minutes; a window has those of its last minute.
+# Columns that detectors with a past add to the minutes.
 DETECTED: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.detected)
-# Rows carry them beside the columns of speed: what it is compared with, why it is unknown.
+# Texts beside the columns of speed: what it is compared with, why it is unknown.
 TEXTS = ("speed_reference", "speed_unknown_reason", "speed_unknown_code")
 
 _PADS_NOTHING = (

@@ -1,4 +1,4 @@
-"""Columns by the words that people search by, in any order: names, aliases, metrics, meanings."""
+"""Search columns by words in any order: in names, aliases, metrics and meanings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from driftwatch.evidence import COLUMNS, Column
 _WORD = re.compile(r"[a-z0-9]+")
 _NEAREST = 3
 
-MetricName = Callable[[str], str]  # an input of a column → what it is called on a page
+MetricName = Callable[[str], str]  # an input of a column → its name on a page
 
 
 def words_of(text: str) -> list[str]:
@@ -25,12 +25,12 @@ def words_of(text: str) -> list[str]:
 
 
 def search(term: str, metric_name: MetricName = str) -> tuple[Column, ...]:
-    """Columns that have every word of ``term``, those first that have them in name and aliases."""
+    """Columns that have every word of ``term``; matches in name and aliases come first."""
     return _best(words_of(term), metric_name, every=True)
 
 
 def nearest(term: str, metric_name: MetricName = str) -> tuple[Column, ...]:
-    """Where no column has every word: those that have most of them, else words like them."""
+    """The columns with most words of ``term``, else with similar words."""
     words = words_of(term)
     known = sorted({w for one in COLUMNS for text in _texts(one, metric_name) for w in text})
     close = (difflib.get_close_matches(word, known, n=1) for word in words)
@@ -41,7 +41,7 @@ def nearest(term: str, metric_name: MetricName = str) -> tuple[Column, ...]:
 def _best(
     words: Sequence[str], metric_name: MetricName, *, every: bool = False
 ) -> tuple[Column, ...]:
-    """Columns with most of the words; of as many those first that have them first."""
+    """Columns by the number of words found, then by where the words stand."""
     ranked = []
     for number, column in enumerate(COLUMNS):
         texts = _texts(column, metric_name)

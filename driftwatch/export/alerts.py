@@ -1,9 +1,9 @@
-"""Rules as alerts over the rule states that driftwatch serves, and what no alert can express.
+"""Rules as Prometheus alerts over the rule states that driftwatch serves.
 
-driftwatch decides each minute where a rule is true, and serves it (``driftwatch_rule``). An alert
-reads that and does the rest: it waits, it stays until the rule ends, it names and labels.
-driftwatch's life cycle counts minutes; Prometheus counts the time since an alert began.
-``for: 5m`` is five true minutes, so the fifth begins four minutes after the first.
+driftwatch decides each minute where a rule is true, and serves the state (``driftwatch_rule``). The
+alert adds how long the rule must be true, when it ends, the name and the labels.
+driftwatch counts minutes; Prometheus counts the time since an alert began. ``for: 5m`` is five true
+minutes, so the fifth begins four minutes after the first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Literal, get_args
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.metrics import EVERY_TARGET, LEFT_OUT, RULE, RULES_LEFT_OUT
 
-# What one alert is about.
-TARGET_LABELS = ("pool", "instance", "engine")
-OVERRIDE_LABEL = "pools"  # which pools an override's alert is about
+TARGET_LABELS = ("pool", "instance", "engine")  # they name the server of an alert
+OVERRIDE_LABEL = "pools"  # the pools of an override's alert
 _NAME_REASON = "a name that Prometheus refuses: it takes letters, digits and _"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOR_REASON = "a minute without a verdict restarts `for`; driftwatch only pauses its count"
@@ -31,10 +30,10 @@ _FOR_REASON = "a minute without a verdict restarts `for`; driftwatch only pauses
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule in some pools."""
+    """The alert of a rule in some pools."""
 
-    rule: Rule  # as it is in these pools
-    id: str  # of the rule that driftwatch serves
+    rule: Rule  # with the override of these pools
+    id: str  # of the rule, as driftwatch serves it
     pools: str  # matchers of the pools; empty = all
 
     @property
@@ -47,28 +46,28 @@ class Alert:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """The rule's, as templates that print them, and the command that explains the alert."""
+        """The rule's annotations, escaped for templates, and the command that explains it."""
         annotations = self.rule.annotations.items()
         own = {name: _literal(text) for name, text in annotations if _NAME.fullmatch(name)}
-        # what the page says is filled by driftwatch alone
+        # only driftwatch can fill in the page's summary
         summary = _literal(f"{self.rule.alert} in pool ") + "{{ .Labels.pool }}"
         explain = "driftwatch explain {{ .Labels.instance }}"
         return {"summary": summary, "explain": explain, **own}
 
     @property
     def pending_seconds(self) -> float:
-        """From the first true minute to the one in which it fires."""
+        """Seconds from the first true minute to the one in which the alert fires."""
         return _after_first(self.rule.for_seconds)
 
     @property
     def keep_seconds(self) -> float:
-        """From the first minute that would end it to the one that does."""
+        """Seconds from the first minute that would end the alert to the one that does."""
         return _after_first(self.rule.keep_firing_for_seconds)
 
     def expression(self, labels: dict[str, str]) -> str:
-        """PromQL: where the rule is true, and where the alert fires and has not ended.
+        """PromQL: servers where the rule is true, or the alert fires and has not ended.
 
-        ``labels``: that tell its ``ALERTS`` from those of other rules.
+        ``labels``: they separate its ``ALERTS`` from those of other rules.
         """
         comma = "," if self.pools else ""
         state = f"{RULE}{{rule={quoted(self.id)}{comma}{self.pools}}}"
@@ -92,7 +91,7 @@ class Exported:
     """A set of rules as alerts."""
 
     alerts: tuple[Alert, ...]  # in file order
-    omissions: tuple[str, ...]  # what was left out or differs, and of which rules
+    omissions: tuple[str, ...]  # parts of rules that are missing or differ
     disabled: tuple[Rule, ...]  # off in driftwatch too
 
 
@@ -127,24 +126,24 @@ def _alerts(rule: Rule) -> Iterator[Alert]:
     for one in rule.overrides:
         pattern = quoted("|".join(re.escape(name).replace(r"\*", ".*") for name in one.pools))
         if one.rule.enabled:
-            # with the label it is no duplicate of the rule's own alert
+            # the label keeps it apart from the rule's own alert
             labels = {**rule.labels, OVERRIDE_LABEL: ",".join(one.pools)}
             there = one.rule.model_copy(update={"labels": labels})
             yield Alert(there, rule.id, f"pool=~{pattern}{others}")
         if "*" in one.pools:
-            return  # of the rest there is no pool
+            return  # no other pool is left
         others += f",pool!~{pattern}"
     if rule.enabled:
         yield Alert(rule, rule.id, others[1:])
 
 
 def _after_first(seconds: float) -> float:
-    """From the first of so many minutes to the last."""
+    """Seconds from the first of these minutes to the last."""
     return 60.0 * max(math.ceil(seconds / 60.0) - 1, 0)
 
 
 def _literal(text: str) -> str:
-    """A text as a template that prints it."""
+    """A Prometheus template that prints the text."""
     return text.replace("{{", '{{ "{{" }}')
 
 
@@ -161,7 +160,7 @@ def quoted(text: str) -> str:
 To = Literal["prometheus", "kubernetes"]
 TO: tuple[To, ...] = get_args(To)
 _WIDTH = 98
-_BESIDE = (
+_HEADER = (
     "Prometheus 2.42 or later. `for` and `keep_firing_for` are a minute shorter than the rule's: "
     "driftwatch counts minutes, Prometheus the time from the first of them to the last. An alert "
     "that fires stays until its condition is false: a minute without a verdict neither fires nor "
@@ -176,7 +175,7 @@ metadata:
 spec:
 """
 # Exported alerts are silent where their series are missing.
-_SILENCE = f"""\
+_SERVED_ALERT = f"""\
 - name: driftwatch-served
   interval: 1m
   rules:
@@ -188,22 +187,22 @@ _SILENCE = f"""\
       labels:
         severity: ticket
       annotations:
-        summary: driftwatch serves no states of rules for some or all servers
-        description: Alerts of driftwatch's rules cannot fire for them. Is driftwatch running, and \
-with these rules? Does it watch more servers than it serves?
+        summary: driftwatch serves no rule states for some or all servers
+        description: Alerts of driftwatch's rules cannot fire for them. Is driftwatch running with \
+these rules? Does it watch more servers than it serves?
 """
 
 
 def file_of(to: To, exported: Exported) -> str:
-    """The text of a file, the same for the same rules; its head names what was left out of it."""
-    lines = "".join(f"{line}\n" for line in _groups(exported.alerts)) + _SILENCE
+    """The text of the file; comments at its head name what the alerts lack."""
+    lines = "".join(f"{line}\n" for line in _groups(exported.alerts)) + _SERVED_ALERT
     body = "groups:\n" + textwrap.indent(lines, "  ")
     if to == "kubernetes":
         body = _OPERATOR + textwrap.indent(body, "  ")
     head = (
         f"Made by `driftwatch rules export --to {to}`: change the rules, not this file.",
-        _BESIDE,
-        "It reads the states of rules (driftwatch_rule) of a driftwatch that has the same ones.",
+        _HEADER,
+        "The alerts read driftwatch_rule, from a driftwatch that runs the same rules.",
         *exported.omissions,
         *(f"Off: {rule.id}: {rule.reason}" for rule in exported.disabled),
     )
@@ -211,26 +210,26 @@ def file_of(to: To, exported: Exported) -> str:
 
 
 def _groups(alerts: Sequence[Alert]) -> Iterator[str]:
-    """Two files may have a group of one name; Prometheus reads one file."""
+    """The groups of the file; rules from several files may share a group."""
     groups: dict[str, list[Alert]] = {}
     names: dict[str, set[str]] = {}  # alert → labels that any rule of it has
     for alert in alerts:
         groups.setdefault(alert.rule.group, []).append(alert)
         names.setdefault(alert.rule.alert, set()).update(alert.rule.labels)
     for group, own in groups.items():
-        yield f"- name: {_text(f'driftwatch-{group}')}"
+        yield f"- name: {_yaml_string(f'driftwatch-{group}')}"
         yield from ("  interval: 1m", "  rules:")
         for alert in own:
             yield from (f"    {line}" for line in _rule(alert, sorted(names[alert.rule.alert])))
 
 
 def _rule(alert: Alert, names: Sequence[str]) -> Iterator[str]:
-    """``names``: labels that tell it from others of its alert; an absent one is empty."""
+    """``names``: labels that separate it from rules of the same alert; an absent one is empty."""
     rule, labels = alert.rule, {name: alert.rule.labels.get(name, "") for name in names}
     conditions = {"given": rule.precondition, "when": rule.when, "until": rule.until}
     texts = (f"{key}: {one.text}" for key, one in conditions.items() if one is not None)
     yield from (f"# {line}" for line in chain.from_iterable(map(_wrapped, texts)))
-    yield f"- alert: {_text(rule.alert)}"
+    yield f"- alert: {_yaml_string(rule.alert)}"
     yield "  expr: |-"
     expression = alert.expression({"severity": rule.severity, **labels})
     yield from (f"    {line}" for line in expression.splitlines())
@@ -244,11 +243,12 @@ def _rule(alert: Alert, names: Sequence[str]) -> Iterator[str]:
 
 def _mapping(key: str, values: Mapping[str, str]) -> Iterator[str]:
     yield f"  {key}:"
-    yield from (f"    {_text(name)}: {_text(value)}" for name, value in values.items())
+    yield from (
+        f"    {_yaml_string(name)}: {_yaml_string(value)}" for name, value in values.items()
+    )
 
 
-def _text(value: str) -> str:
-    """A string of YAML: one of JSON is one."""
+def _yaml_string(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -1,1 +1,1 @@
-"""The replayable fleet: servers of a hidden engine whose pages, GPUs and faults are all known."""
+"""A simulated fleet: scrapes and GPU readings of servers whose engine and faults are known."""

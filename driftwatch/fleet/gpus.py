@@ -1,6 +1,6 @@
-"""What dcgm-exporter reads of the GPUs under a simulated server, consistent with its load.
+"""The readings of dcgm-exporter for the GPUs of a simulated server, consistent with its load.
 
-Between two scrapes an engine was busy for a share of the time and did so much work; then
+From the busy share of the time between two scrapes, and the work done in it, follow
   GR_ENGINE_ACTIVE = busy share,
   tensor = operations / (peak × time), operations = 2 · parameters · tokens + attention
            (Kaplan et al., arXiv 2001.08361, §2.1),
@@ -9,7 +9,7 @@ the latter two at most the busy share. GPU_UTIL is the share of time in which an
 resident (NVML's definition); kernels of neighbouring steps overlap its sampling, so it saturates
 long before the work does: 0.98 · (1 − (1 − busy)^4), an assumption. Power follows both kinds of
 work (prefill reaches the limit, decode stays near 0.6 of it: Patel et al., "Characterizing Power
-Management Opportunities for LLMs in the Cloud", ASPLOS 2024); the weights below are chosen to that.
+Management Opportunities for LLMs in the Cloud", ASPLOS 2024); the weights below reproduce that.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _RESTING_POWER_RATIO = 0.6  # of the idle power, once clocks have fallen
 _CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
 
 
-# digits after the point that dcgm-exporter writes of these; others are whole
+# digits after the point that dcgm-exporter writes for these; others are whole numbers
 _DIGITS = 6
 _EXACT = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
-# columns of Run.scrapes that a GPU's load follows from, beside the time
+# columns of Run.scrapes that give a GPU's load, beside the time
 WORK_COLUMNS = (
     "busy_seconds",
     "kv_tokens_read_total",
@@ -55,7 +55,7 @@ WORK_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one GPU does for each unit of load."""
+    """The work of one GPU per unit of load."""
 
     flops_per_second: float  # dense peak
     bytes_per_second: float  # memory bandwidth
@@ -72,7 +72,7 @@ def work_of(gpu: Gpu, model: Model, *, tensor_parallel: int = 1) -> Work:
 
     Weights of a mixture of experts are those that a step of 32 tokens reaches, as in the roofline.
 
-    Raises ImpossibleConfiguration: the heads cannot be shared so.
+    Raises ImpossibleConfiguration: the GPUs cannot share the heads.
     """
     return Work(
         flops_per_second=gpu.flops_per_second(),
@@ -90,7 +90,7 @@ class GpuLoad:
     """One GPU at each scrape."""
 
     micros: npt.NDArray[np.int64]  # (scrapes,) unix microseconds
-    # DCGM family → (scrapes,) in its own unit, as many digits as the exporter writes
+    # DCGM family → (scrapes,) in its own unit, rounded as the exporter does
     values: dict[str, Floats]
 
 
@@ -108,7 +108,7 @@ def gpu_load(
     """One GPU of an engine, from the engine's own counters.
 
     Args:
-        work: what the model asks of it.
+        work: of the model, per unit of load.
         epoch: wall time of second 0 of the simulation.
         scrapes: rows of ``Outcome.scrapes``, at least one.
         wedged: (scrapes,) the engine hangs in a kernel that spins.
@@ -166,7 +166,7 @@ def gpu_load(
 
 
 def _since(scrapes: pl.DataFrame, before: pl.DataFrame | None, name: str) -> Floats:
-    """By how much a counter grew up to each scrape."""
+    """Increase of a counter up to each scrape."""
     values = scrapes[name].cast(pl.Float64).to_numpy()
     first = 0.0 if before is None else float(before[name][-1])
     return np.diff(values, prepend=first)
@@ -175,7 +175,7 @@ def _since(scrapes: pl.DataFrame, before: pl.DataFrame | None, name: str) -> Flo
 def _resting(
     board: Board, between: npt.NDArray[np.bool_], sm_clock: Floats, power: Floats
 ) -> tuple[Floats, Floats]:
-    """Clock and power where a reading falls between two kernels and the driver rests the board."""
+    """Clock and power; lower where a reading falls between two kernels and clocks have fallen."""
     low = np.minimum(board.idle_sm_clock_mhz, sm_clock)
     resting_watts = board.idle_watts * _RESTING_POWER_RATIO
     return np.where(between, low, sm_clock), np.where(between, resting_watts, power)
@@ -205,8 +205,8 @@ class Board:
     idle_watts: float  # drawn while no kernel runs
     sm_clock_mhz: float  # boost clock, kept while a CUDA context is open
     framebuffer_mib: float  # all of it
-    # where the driver lets the clocks fall while no kernel runs (P8 of ``nvidia-smi -q -d CLOCK``:
-    # 210 on Ampere and Ada boards, 345 on Hopper)
+    # clock while no kernel runs, if the driver lowers it (P8 of ``nvidia-smi -q -d CLOCK``: 210 on
+    # Ampere and Ada boards, 345 on Hopper)
     idle_sm_clock_mhz: float = 210.0
 
 
@@ -227,12 +227,12 @@ BOARDS: Mapping[str, Board] = {
 def board(name: str) -> Board:
     """The board of a GPU of the simulator's table.
 
-    Raises UsageError: dcgm-exporter's pages of it are not known here.
+    Raises UsageError: this table has no such board.
     """
     entry = BOARDS.get(name)
     if entry is None:
         raise UsageError(
-            f"{name}: no board of dcgm-exporter is known for it",
+            f"{name}: driftwatch knows no such board of dcgm-exporter",
             help_text=f"one of {', '.join(BOARDS)}",
         )
     return entry

@@ -1,8 +1,8 @@
 """The hidden engine: step times that no model of the detectors describes.
 
-A step-time model with CUDA-graph steps and a quadratic attention term, log-normal jitter of each
-step, a slow first-order autoregressive wander, rare stalls, and the faults of the scenario.
-Everything comes from the seed.
+Its step-time model has CUDA-graph steps, a quadratic attention term, log-normal jitter of each
+step, a slow first-order autoregressive wander, rare stalls, and the faults of the scenario. The
+seed decides everything.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Floats = npt.NDArray[np.float64]
 # 16th up to 512
 CAPTURE_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 
-_GRID_SECONDS = 30.0  # on which the wander and the ramps step
+_GRID_SECONDS = 30.0  # steps of the wander and the ramps
 _STALL_SECONDS = (0.5, 5.0)
 _DAY_SECONDS = 86_400.0
-# A hang without end: longer than any scenario, finite so that what was under way ends some day
-_FOR_GOOD = 1e8
+# Length of a hang without end: longer than any scenario, but finite so that its requests end
+_ENDLESS_SECONDS = 1e8
 
 
 def step_time_of(engine: Engine, pool: Pool, factor: float = 1.0) -> StepTime:
@@ -84,7 +84,7 @@ def disturbance_of(scenario: Scenario, seed: int, number: int) -> Disturbance:
     wedges = [f for f in own if f.kind in ("wedge", "sleep")]  # neither runs anything
     at = np.concatenate([stalls, [f.at for f in wedges]])
     lasting = np.concatenate(
-        [durations, [_FOR_GOOD if f.until is None else f.until - f.at for f in wedges]]
+        [durations, [_ENDLESS_SECONDS if f.until is None else f.until - f.at for f in wedges]]
     )
     order = np.argsort(at, kind="stable")
     return Disturbance(
@@ -114,7 +114,7 @@ def wander(engine: Engine, rng: np.random.Generator, times: Floats) -> Floats:
 
 
 def fault_factor(fault: Fault, times: Floats) -> Floats:
-    """What a fault does to step times at these times; 1 where it does nothing."""
+    """The factor of a fault on step times at these times; 1 = no effect."""
     if fault.kind not in ("slowdown", "clock_throttle") or fault.factor is None:
         return np.ones(len(times))
     up = np.ones(len(times))
@@ -125,7 +125,7 @@ def fault_factor(fault: Fault, times: Floats) -> Floats:
 
 
 def clock_ratio(scenario: Scenario, number: int, times: Floats) -> Floats:
-    """The SM clock over its usual one: a throttled GPU is slower by as much."""
+    """The SM clock over its usual value: a throttled GPU is slower by the same factor."""
     ratio = np.ones(len(times))
     for fault in scenario.faults:
         if fault.kind == "clock_throttle" and concerns(fault, number):
@@ -134,7 +134,7 @@ def clock_ratio(scenario: Scenario, number: int, times: Floats) -> Floats:
 
 
 def since_start(whole: Disturbance, start_seconds: float) -> Disturbance:
-    """What a process that starts then meets: pauses and hangs before it were its predecessor's."""
+    """The disturbance of a process that starts then, without the stalls and hangs before it."""
     after_start = whole.stall_seconds >= start_seconds
     return replace(
         whole,
@@ -162,13 +162,13 @@ def _stalls(scenario: Scenario, rng: np.random.Generator) -> tuple[Floats, Float
     return at, np.exp(rng.uniform(shortest, longest, count))
 
 
-_REQUESTS = 400  # or three batches, where the cap is large
-_MIDDLE = (0.2, 0.8)  # shares of the requests that ended, between which the rate is taken
-_SPAN_SECONDS = 7 * 86_400.0  # ServeGen's mix is that of a whole week
+_REQUESTS = 400  # of a run that measures capacity; three batches where the cap is large
+_MIDDLE = (0.2, 0.8)  # the rate is taken between these shares of the ended requests
+_SPAN_SECONDS = 7 * 86_400.0  # requests are drawn from ServeGen's whole week
 
 
 def configuration_of(scenario: Scenario, serving: Serving) -> SchedulerConfiguration:
-    """The scheduler's settings; KV blocks are what the model leaves on the GPU."""
+    """The scheduler's settings; KV blocks fill the memory that the model leaves on the GPU."""
     pool = scenario.pool
     blocks = serving.num_gpu_blocks or num_gpu_blocks(
         gpu(pool.gpu),
@@ -186,7 +186,7 @@ def configuration_of(scenario: Scenario, serving: Serving) -> SchedulerConfigura
 def capacity(scenario: Scenario) -> float:
     """Requests per second of one server at the settings it starts with.
 
-    The same for every seed: it is a property of engine, settings and traffic.
+    The same for every seed: it depends only on engine, settings and traffic.
     """
     traffic, configuration = scenario.traffic, configuration_of(scenario, scenario.pool.serving)
     rng = generator(0, "capacity")

@@ -1,12 +1,12 @@
-"""The scrapes of a simulated server: what its engines counted, as rows of the scrape table.
+"""The scrapes of a simulated server: what its engine counted, as rows of the scrape table.
 
-Booked as vLLM 0.32 does (v1/metrics/loggers.py): step counters as the engine counts them, time to
-first token when the first token is out, the rest of a request when it finishes. A request that is
-cancelled, timed out or refused leaves no observation but its time to first token.
+Observations are made as vLLM 0.32 makes them (v1/metrics/loggers.py): step counters as the engine
+counts them, time to first token at the first token, the rest of a request when it finishes. A
+request that is cancelled, timed out or refused leaves only its time to first token.
 
-A scrape is made once every first token before it is known; the engine reports a request when it
-ends. How many first tokens there were is known at once: each output token is either a request's
-first (time to first token) or follows another (inter-token latency).
+The engine reports a request when it ends, so a scrape waits until every first token before it is
+known. Their number is known at once: each output token is either a request's first (time to first
+token) or follows another (inter-token latency).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Finished:
 
     end: Floats
     arrival: Floats
-    first_scheduled: Floats  # what a preempted request waits again is in prefill and decode
+    first_scheduled: Floats  # later waits, after a preemption, count as prefill or decode
     first_token: Floats
     prompt: Floats  # tokens
     generated: Floats  # tokens
@@ -86,7 +86,7 @@ def _tpot(f: Finished) -> Floats:
     return np.divide(decode, intervals, out=np.zeros_like(decode), where=intervals > 0)
 
 
-# what a finished request adds to each histogram
+# histogram → the observations of finished requests
 _AT_FINISH: Mapping[str, Callable[[Finished], Floats]] = {
     "prompt_tokens": lambda f: f.prompt,
     "generation_tokens": lambda f: f.generated,
@@ -100,7 +100,7 @@ _AT_FIRST_TOKEN = "ttft_seconds"  # noqa: S105 - a column
 
 
 class Tally:
-    """One histogram as it grows: cumulative at any number of times.
+    """A histogram that grows: cumulative at any number of times.
 
     ``edges``: finite, ascending, at most 255; a value equal to an edge is in that edge's bucket.
     """
@@ -111,12 +111,11 @@ class Tally:
         self._sum = 0.0
 
     def book(self, rows: Rows, values: Floats, how_many: int) -> Floats:
-        """Add observations; the histogram after each of the next times.
+        """Add observations, and return the histogram at each of the next times.
 
-        ``rows``: (observations,) ascending; number of the first time that sees it; ``values``:
-        (observations,) in the order in which they are made. Returns (how_many, edges + 2):
-        cumulative buckets with +Inf last, then the sum, which is added up in the order of the
-        observations as vLLM does.
+        ``rows``: (observations,) ascending, number of the first time at or after each; ``values``:
+        (observations,) in their order. Returns (how_many, edges + 2): cumulative buckets with +Inf
+        last, then the sum, which is added up in the order of the observations as in vLLM.
         """
         width = len(self._counts)
         booked = np.bincount(rows * width + self._buckets(values), minlength=how_many * width)
@@ -132,7 +131,7 @@ class Tally:
         return table
 
     def _buckets(self, values: Floats) -> npt.NDArray[np.uint8]:
-        """How many edges each value is above: few edges, so faster than searching each value."""
+        """Number of edges below each value; with few edges faster than a search per value."""
         buckets = np.zeros(len(values), dtype=np.uint8)
         above = np.empty(len(values), dtype=np.bool_)
         for edge in self._edges:
@@ -150,13 +149,13 @@ class EngineHistory:
     """One engine of a server process, from the start of the process on."""
 
     server: Server
-    # what was added and not yet taken
+    # added and not yet taken
     times: Floats = field(default_factory=_nothing)
     _scraped: dict[str, Floats] = field(default_factory=dict)
     _finished: Finished = field(default_factory=lambda: Finished(*(_nothing() for _ in range(6))))
     _first_tokens: Floats = field(default_factory=_nothing)
     _first_arrivals: Floats = field(default_factory=_nothing)
-    # what was taken
+    # taken
     _first_tokens_taken: int = 0
     _finished_taken: int = 0
     _tallies: dict[str, Tally] = field(default_factory=dict)
@@ -169,7 +168,7 @@ class EngineHistory:
         }
 
     def add(self, requests: pl.DataFrame, scrapes: pl.DataFrame) -> None:
-        """What ended, and scrapes, after everything that was added before.
+        """Add ended requests and scrapes; they follow those added before.
 
         Raises ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
         """
@@ -204,7 +203,7 @@ class EngineHistory:
         self._scraped = {n: np.concatenate([before[n], values]) for n, values in new.items()}
 
     def ready(self) -> int:
-        """How many scrapes, from the first on, can be taken: those whose first tokens are known.
+        """How many scrapes, from the first on, have all their first tokens and can be taken.
 
         Raises ValueError: more requests have a first token than the engine counted.
         """
@@ -223,7 +222,7 @@ class EngineHistory:
         return int(late[0]) if len(late) else len(self.times)
 
     def take(self, how_many: int) -> dict[str, Floats]:
-        """Columns of the scrape table for the first scrapes, which are then forgotten.
+        """Columns of the scrape table for the first scrapes; they are removed here.
 
         Returns:
             numbers (how_many,), histograms (how_many, edges + 2): cumulative buckets, sum.
@@ -261,9 +260,9 @@ class ServerScrapes:
     """The scrapes of one server, restarts included.
 
     ``epoch``: the wall time of second 0 of the simulation; ``started_seconds``: start of the first
-    process on the simulation's clock; its metrics are made ``READY_AFTER_SECONDS`` later;
-    ``without_buckets``, ``without_metrics``: what a scrape's configuration throws away.
-    Raises ImpossibleConfiguration: the server cannot be.
+    process on the simulation's clock; its metrics appear ``READY_AFTER_SECONDS`` later;
+    ``without_buckets``, ``without_metrics``: names that the scrape configuration drops.
+    Raises ImpossibleConfiguration: the server's settings are impossible.
     """
 
     def __init__(
@@ -282,9 +281,9 @@ class ServerScrapes:
     def restart(self, server: Server, started_seconds: float) -> None:
         """The process ends and another one starts: every counter is 0 again.
 
-        What ends after the last scrape of the old process is forgotten with it.
+        Requests that end after the last scrape of the old process are lost with it.
 
-        Raises ImpossibleConfiguration: the new server cannot be.
+        Raises ImpossibleConfiguration: the new server's settings are impossible.
         """
         server.check()
         self.server = server
@@ -296,11 +295,11 @@ class ServerScrapes:
         self._kind = KindColumns(server.kind)
 
     def add(self, requests: pl.DataFrame, scrapes: pl.DataFrame) -> None:
-        """What ended in the present process, and scrapes, since the last call.
+        """Add requests of the present process that ended since the last call, and scrapes.
 
         A scrape waits until the requests that had their first token by then have ended.
 
-        Raises ValueError: times do not fit, or the engine's counters contradict its requests.
+        Raises ValueError: times are out of order, or the engine's counters contradict its requests.
         """
         self._engine.add(requests, scrapes)
         if ready := self._engine.ready():
@@ -312,15 +311,15 @@ class ServerScrapes:
                 self._fail(times, STATS_DISABLED)
 
     def offered(self, arrival_seconds: Floats) -> None:
-        """When the next requests of the present process reach it."""
+        """Add arrival times of the next requests of the present process."""
         self._kind.arrived(arrival_seconds)
 
     def fail(self, scrape_seconds: Sequence[float] | Floats, why: str = REFUSED) -> None:
-        """Scrapes that brought no page (before the restart that ends them, if one does)."""
+        """Add scrapes without an answer (before the restart that ends them, if there is one)."""
         self._fail(np.asarray(scrape_seconds, dtype=np.float64), f"no answer: {why}")
 
     def take(self) -> pl.DataFrame:
-        """Every scrape that is ready as rows of the scrape table; they are forgotten here."""
+        """Every scrape that is ready, as rows of the scrape table; they are removed here."""
         every = pl.concat([empty_scrapes(), *self._frames])
         self._frames = []
         return every.sort("instance", "engine", "time", maintain_order=True).rechunk()
@@ -338,7 +337,7 @@ class ServerScrapes:
         return pl.concat([empty_scrapes(), named], how="diagonal").select(list(SCRAPE_SCHEMA))
 
     def _frame(self, times: Floats, numbers: dict[str, Floats]) -> pl.DataFrame:
-        """What a page with these numbers is read as."""
+        """The rows of pages with these numbers."""
         columns: dict[str, pl.Series | pl.Expr] = {
             "process_start_time_seconds": pl.lit(self._started),
             "created_seconds": pl.lit(self._created),

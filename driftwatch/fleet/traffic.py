@@ -1,8 +1,8 @@
 """The requests of each server: season, drift, prefix hits, cancellations, adapters.
 
 A pool's requests are split at random over the servers that are up: each server draws its own
-share, with demand that is common to all of them. The same seed gives the same requests, whichever
-server is made first.
+share, with demand that is common to all of them. The same seed gives the same requests, in any
+order of servers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from driftwatch.simulate.requests import Requests, make_requests
 
 Floats = npt.NDArray[np.float64]
 
-_GRID_SECONDS = 10.0  # on which the rate steps
+_GRID_SECONDS = 10.0  # steps of the rate
 _WANDER_CORRELATION_SECONDS = 1800.0
 _WEEK_HOURS = 168
-_HIT_SHARE = 0.8  # of a prompt that is found in the cache at all; the rest of it is new text
+_HIT_SHARE = 0.8  # cached share of a prompt with a hit; the rest is new text
 _NEW_CLIENT_SIGMA = 0.25  # of the log of its lengths
-_PATIENCE_SECONDS = 8.0  # median time after which a client that gives up does so
+_PATIENCE_SECONDS = 8.0  # median time until a client gives up, of those that do
 _PATIENCE_SIGMA = 1.0
 _BURST_SIGMA = 0.5  # of the logs of a burst's length and of its size
 _DAY_SECONDS = 86_400.0
@@ -39,9 +39,9 @@ _DAY_SECONDS = 86_400.0
 class Windows:
     """Stretches in order of their starts, each with a size."""
 
-    start_seconds: Floats  # when each begins
-    end_seconds: Floats  # when it ends; it may reach into the next
-    size: Floats  # how large; above 0
+    start_seconds: Floats
+    end_seconds: Floats  # a stretch may reach into the next
+    size: Floats  # above 0
 
     @classmethod
     def none(cls) -> Windows:
@@ -49,7 +49,7 @@ class Windows:
         return cls(np.zeros(0), np.zeros(0), np.zeros(0))
 
     def sizes(self, times: Floats) -> Floats:
-        """The size of the last stretch that began before each time and lasts still, else 0."""
+        """The size of the last stretch that began before each time if it still lasts, else 0."""
         if not len(self.start_seconds):
             return np.zeros(len(times))
         last = np.searchsorted(self.start_seconds, times, side="right") - 1
@@ -61,8 +61,8 @@ class Windows:
 class PoolTraffic:
     """The traffic of a scenario's pool."""
 
-    scenario: Scenario  # what it is of
-    seed: int  # all randomness comes from it
+    scenario: Scenario
+    seed: int
     servers: tuple[Replica, ...]  # the pool's servers
 
     @classmethod
@@ -73,12 +73,12 @@ class PoolTraffic:
     def rates(self, times: Floats) -> Floats:
         """Requests per second of the whole pool at these times (a grid).
 
-        Changes of the whole pool are in it, those of single replicas are not.
+        With changes of the whole pool, without those of single replicas.
         """
         traffic = self.scenario.traffic
         rate = self.mean_rate * season_factor(self.scenario, times)
         rate *= self._wander(times)
-        rate *= self._beside("rate_factor", times)
+        rate *= self._bursts_and_hours("rate_factor", times)
         for change in traffic.changes:
             if not change.replicas:
                 rate *= _factor(change, change.rate_factor, times)
@@ -95,7 +95,7 @@ class PoolTraffic:
 
     @cached_property
     def bursts(self) -> Windows:
-        """Clumps of the whole pool, and by how much each raises the rate."""
+        """The pool's bursts, and the factor of each on the rate."""
         bursts = self.scenario.traffic.bursts
         if bursts is None:
             return Windows.none()
@@ -107,8 +107,8 @@ class PoolTraffic:
             start, start + bursts.lasting * lasting, 1.0 + (bursts.rate_factor - 1.0) * size
         )
 
-    def _beside(self, name: str, times: Floats) -> Floats:
-        """The factor of that name that bursts and hours of the day have at these times."""
+    def _bursts_and_hours(self, name: str, times: Floats) -> Floats:
+        """The factor of this name of bursts and hours of the day at these times."""
         traffic, factors = self.scenario.traffic, np.ones(len(times))
         clock = hour_of_day(self.scenario, times)
         for hours in traffic.hours:
@@ -122,12 +122,12 @@ class PoolTraffic:
         return factors
 
     def changes_of(self, number: int) -> tuple[Change, ...]:
-        """What changes for one server, in the file's order."""
+        """The changes of one server, in the file's order."""
         changes = self.scenario.traffic.changes
         return tuple(c for c in changes if not c.replicas or number in c.replicas)
 
     def requests(self, number: int, since: float, until: float) -> Requests:
-        """What one server is sent in since <= time < until, in order.
+        """The requests that one server gets in since <= time < until, in order.
 
         ``since``: seconds from the scenario's start; ``until``: at most a day later, so that memory
         stays bounded.
@@ -143,7 +143,7 @@ class PoolTraffic:
                 per_server *= _factor(change, change.rate_factor, middles)
         day = int(since * 1000)
         rng = generator(self.seed, "traffic", number, day)
-        # the source's clock: one request of the pool a second, for as many servers as there were
+        # the source's clock: one request of the pool a second, for the mean number of servers up
         share = max(1, round(float(np.mean(up[up > 0])) if (up > 0).any() else 1))
         clock = np.concatenate([[0.0], np.cumsum(per_server * share * np.diff(edges))])
         if clock[-1] <= 0:
@@ -151,7 +151,7 @@ class PoolTraffic:
         clocked = source_of(self.scenario.traffic).draw(
             float(clock[-1]), share, (since, until), rng
         )
-        # rounding must not put a request before the one that ends a block
+        # keep the order: rounding could put a request before the one that ends a block
         arrival = np.interp(np.maximum.accumulate(clocked.at), clock, edges)
         arrival = np.minimum(arrival, np.nextafter(until, since))
         sent = ClockedRequests(arrival, clocked.prompt_tokens, clocked.generation_tokens)
@@ -160,12 +160,12 @@ class PoolTraffic:
     def _finished(
         self, clocked: ClockedRequests, changes: Sequence[Change], rng: np.random.Generator
     ) -> Requests:
-        """Lengths as the changes have them, and what else a request brings."""
+        """The requests with the changes' factors on lengths, cache hits, cancels and adapters."""
         traffic, at = self.scenario.traffic, clocked.at
         prompt = clocked.prompt_tokens.astype(float)
         generation = clocked.generation_tokens.astype(float)
-        prompt *= self._beside("prompt_factor", at)
-        generation *= self._beside("generation_factor", at)
+        prompt *= self._bursts_and_hours("prompt_factor", at)
+        generation *= self._bursts_and_hours("generation_factor", at)
         for change in changes:
             prompt *= _factor(change, change.prompt_factor, at)
             generation *= _factor(change, change.generation_factor, at)
@@ -195,7 +195,7 @@ class PoolTraffic:
         )
 
     def _wander(self, times: Floats) -> Floats:
-        """Slow wander of demand, common to all servers: an AR(1), straight lines in between."""
+        """Slow wander of demand, common to all servers: an AR(1) with straight lines between."""
         sd = self.scenario.traffic.wander_ratio
         step = _WANDER_CORRELATION_SECONDS
         knots = np.arange(0.0, self.scenario.duration + 2 * step, step)
@@ -216,7 +216,7 @@ def _with_new_clients(
     generation: Floats,
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats, Floats]:
-    """The requests of the others, and those of new clients between them."""
+    """The given requests and those of new clients, in order of time."""
     for change in changes:
         client = change.new_client
         if client is None or not len(at):
@@ -278,7 +278,7 @@ def _factor(change: Change, factor: float, times: Floats) -> Floats:
     up = np.ones(len(times))
     if change.ramp:
         up = np.clip((times - change.at) / change.ramp, 0.0, 1.0)
-    # 0 has no logarithm: a rate of nothing comes at once
+    # 0 has no logarithm: such a change has no ramp
     grown = np.full(len(times), 0.0) if factor == 0.0 else np.exp(np.log(factor) * up)
     return np.where(_is_on(change, times), grown, 1.0)
 
@@ -286,7 +286,7 @@ def _factor(change: Change, factor: float, times: Floats) -> Floats:
 def _in_force(
     times: Floats, usual: float, changes: Sequence[tuple[Change, float | None]]
 ) -> Floats:
-    """A value at these times: the usual one, or that of the last change that is on."""
+    """A value at these times: the usual one, or that of the last change in force."""
     values = np.full(len(times), float(usual))
     for change, value in changes:
         if value is not None:

@@ -1,1 +1,1 @@
-"""Before there is traffic: plan, sweep, batchers compared. The paging core imports none of it."""
+"""Tools for the time before traffic: plan, sweep, compare. The paging core imports none of it."""

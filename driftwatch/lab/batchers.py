@@ -1,7 +1,7 @@
 """Static, dynamic, hybrid and continuous batching on one clock.
 
-Each is a pure function of requests and a step-time model. KV memory binds only in the continuous
-one, which is vLLM's scheduler (``driftwatch.simulate``). Definitions:
+Each is a pure function of requests and a step-time model. Only continuous batching, which is vLLM's
+scheduler (``driftwatch.simulate``), is limited by KV memory. Definitions:
 docs/decisions/0013-the-classic-batchers.md.
 """
 
@@ -22,20 +22,20 @@ from driftwatch.simulate.trial import simulate
 STATIC, DYNAMIC, CONTINUOUS, HYBRID = POLICIES = ("static", "dynamic", "continuous", "hybrid")
 FOREVER = float("inf")
 BATCH_SIZE = 32  # of static and dynamic batching
-MAX_WAIT_SECONDS = 0.05  # dynamic: a batch starts once its oldest request waited so long
-PREFILL_SHARE_RATIO = 0.8  # of the hybrid's time, while both kinds of step have work
+MAX_WAIT_SECONDS = 0.05  # dynamic: longest wait of a batch's oldest request
+PREFILL_SHARE_RATIO = 0.8  # share of prefill steps in hybrid's time, while both kinds have work
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """What a run did: an entry a request, in the order of the input.
+    """The result of a run: an entry per request, in the order of the input.
 
     The ratios are None where no request waits for the longest of its batch.
     """
 
     arrival_seconds: Floats
-    first_token_seconds: Floats  # NaN where there was none
-    end_seconds: Floats  # the same
+    first_token_seconds: Floats  # NaN = none
+    end_seconds: Floats  # NaN = none
     generated_tokens: Integers
     finished: Flags  # the others were rejected
     batch_efficiency_ratio: float | None = None  # Σ generated / Σ (batch × longest), 0 … 1
@@ -47,7 +47,7 @@ def serve(
 ) -> Served:
     """Serve the requests by one of `POLICIES`.
 
-    ``configuration``: of continuous batching; the hybrid takes its seats and token budget. Raises
+    ``configuration``: of continuous batching; hybrid uses its seats and token budget. Raises
     ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
     """
     if policy == CONTINUOUS:
@@ -61,7 +61,7 @@ def serve(
 def batch_seconds(
     step_time: StepTime, count: int, prompt_tokens: int, generation_tokens: int
 ) -> float:
-    """Seconds that equal requests take alone: prompts in one step, then a step for each token."""
+    """Seconds of a batch of equal requests: prompts in one step, then a step for each token."""
     pairs, rest = prompt_tokens * (prompt_tokens + 1) / 2, generation_tokens - 1
     context = count * (rest * prompt_tokens + rest * (rest + 1) / 2)
     return (
@@ -89,8 +89,8 @@ def run_batches(
 ) -> Served:
     """Static and dynamic: a batch starts together, runs to its longest member, ends together.
 
-    A step over all prompts, padded to the longest, then a step a token; replies leave when the
-    batch ends. Static (``max_wait_seconds`` inf) waits until it is full or nobody more can come.
+    One step over all prompts, padded to the longest, then a step per token; replies leave when the
+    batch ends. Static (``max_wait_seconds`` inf) waits until it is full or no request is left.
     """
     arrival, end = requests.arrival_seconds, np.full(len(requests), np.nan)
     computed = padded_tokens = slots = first = 0
@@ -99,7 +99,7 @@ def run_batches(
         oldest, last = float(arrival[first]), min(first + size, len(requests)) - 1
         full = float(arrival[last]) if last - first + 1 == size else FOREVER
         start = max(free_at, min(full, oldest + max_wait_seconds))
-        if start == FOREVER:  # nobody more can come: the rest as it is
+        if start == FOREVER:  # no request is left to fill the batch
             start = max(free_at, float(arrival[-1]))
         members = np.arange(first, last + 1)
         members = members[arrival[members] <= start]
@@ -119,8 +119,8 @@ def run_batches(
 class _Hybrid:
     """Steps are prefill only or decode only, each kind with its share of the time.
 
-    The opposite of chunked prefill, where one step holds both. A share binds only while both kinds
-    have work; the other kind may always use what is left over.
+    The opposite of chunked prefill, where one step holds both. The shares count only while both
+    kinds have work; else the kind that has work takes all of the time.
     """
 
     def __init__(
@@ -135,17 +135,17 @@ class _Hybrid:
         self.asked: list[int] = requests.generation_tokens.tolist()
         self.first_token = np.full(len(requests), np.nan)
         self.end = np.full(len(requests), np.nan)
-        self.coming = 0  # the next to arrive
+        self.coming = 0  # the next request to arrive
         self.waiting: deque[int] = deque()
         self.computed: dict[int, int] = {}  # admitted, prompt not complete → tokens computed
         self.joined: dict[int, int] = {}  # decoding → number of the decode step before its first
         self.ends: list[tuple[int, int]] = []  # (decode step of its last token, request)
         self.context = 0  # Σ (prompt − joined): with the step's number it gives the context read
         self.now, self.decodes = 0.0, 0
-        self.spent = [0.0, 0.0]  # time of prefill and decode steps since both have had work
+        self.spent = [0.0, 0.0]  # time of prefill and decode steps since both kinds have work
 
     def run(self) -> Served:
-        """Step after step until nothing is left."""
+        """Run steps until no request is left."""
         while True:
             while self.coming < len(self.arrival) and self.arrival[self.coming] <= self.now:
                 self.waiting.append(self.coming)
@@ -195,7 +195,7 @@ class _Hybrid:
         return seconds
 
     def decode(self) -> float:
-        """One token for each that decodes; the step's seconds."""
+        """One token for each request that decodes; the step's seconds."""
         self.decodes += 1
         running = len(self.joined)
         seconds = self.step_time.seconds(0, running, self.context + running * self.decodes)
@@ -204,7 +204,7 @@ class _Hybrid:
         return seconds
 
     def finish(self) -> None:
-        """Who has its last token."""
+        """End the requests that have their last token."""
         while self.ends and self.ends[0][0] <= self.decodes:
             _, index = heapq.heappop(self.ends)
             self.end[index] = self.now

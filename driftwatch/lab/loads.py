@@ -1,4 +1,4 @@
-"""A way of batching at rising rates: the figures of each rate, and where it stops keeping up."""
+"""A batching policy at rising rates: the figures of each rate, and where it stops keeping up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from driftwatch.simulate.step_time import StepTime
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Requests that finished in a steady part; None: too few for it (p50 needs 2, p99 100)."""
+    """Requests that finished in a steady part; None: too few requests (p50 needs 2, p99 100)."""
 
     requests: int
     seconds: float  # of the steady part
@@ -31,7 +31,7 @@ class Figures:
 
 
 def figures(served: Served, since: float, until: float) -> Figures:
-    """The figures of what finished after ``since`` and until ``until``, in seconds of the run."""
+    """The figures of requests that finished in (since, until], in seconds of the run."""
     end, seconds = served.end_seconds, max(0.0, until - since)
     inside = served.finished & (end > since) & (end <= until)
     count = int(inside.sum())
@@ -60,8 +60,8 @@ def _quantile(values: Floats, q: float, needed: int) -> float | None:
 
 
 STEADY_PART = (
-    "steady part: the first fifth and the last tenth of the time over which requests arrive are "
-    "left out. What finishes in it counts."
+    "steady part: the time over which requests arrive, without its first fifth and last tenth. "
+    "Requests that finish in it count."
 )
 _WARM_UP, _DRAIN, _BEHIND = 0.2, 0.1, 0.05
 
@@ -71,8 +71,8 @@ class Point:
     """One policy under one rate, over its steady part."""
 
     policy: str
-    requests_per_second: float  # that arrive
-    keeps_up: bool  # of the arrivals at most 5 % and one batch are missing among the finished
+    requests_per_second: float  # arriving ones
+    keeps_up: bool  # all arrivals but 5 % and one batch have finished
     figures: Figures
     rejected_requests: int
     batch_efficiency_ratio: float | None  # None: no request waits for the longest of its batch
@@ -81,15 +81,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Where a policy stops being in target."""
+    """The rates between which a policy begins to miss the target, in requests/s."""
 
-    holds_at: float | None  # the largest load tried that it bears; None: there is none
-    fails_at: float | None  # the next load tried above it; None where it held to the end
-    reason: str  # what fails there, or everywhere
+    holds_at: float | None  # the largest rate tried that holds; None = none
+    fails_at: float | None  # the next rate tried above it; None = none fails
+    reason: str  # why a rate fails
 
 
 def steady(policy: str, rate: float, served: Served) -> Point:
-    """Measure a run served to its end; replies that leave together may be missing at its end."""
+    """Measure a run that was served to its end; one batch of replies may be missing."""
     arrival = served.arrival_seconds
     span = float(arrival.max() - arrival.min())
     since, until = float(arrival.min()) + _WARM_UP * span, float(arrival.max()) - _DRAIN * span
@@ -111,10 +111,10 @@ def steady(policy: str, rate: float, served: Served) -> Point:
 def capacity(
     policy: str, configuration: SchedulerConfiguration, mix: Requests, step_time: StepTime
 ) -> float | None:
-    """Requests per second while there is always more to do; None where all end at one time.
+    """Requests per second while requests always wait; None where all end at one time.
 
-    All wait from the start, ten times as many as there are seats (2,000 to 50,000). Between the
-    ends of the first tenth and of nine tenths.
+    All requests arrive at the start, ten times as many as there are seats (2,000 to 50,000). The
+    rate is taken between the ends of the first tenth and of nine tenths.
     """
     seats = max(configuration.max_num_seqs, BATCH_SIZE)
     sent = mix.at(np.zeros(min(max(2000, 10 * seats), 50_000)))
@@ -141,7 +141,8 @@ def ladder(top_requests_per_second: float) -> tuple[float, ...]:
 def knee(points: Sequence[Point], limit_seconds: float) -> Knee:
     """The largest rate at which a policy keeps up with p99 within the limit.
 
-    ``points``: of one policy, rising. The first rate that fails above one that holds ends it.
+    ``points``: of one policy, at rising rates. The search ends at the first rate that fails above
+    one that holds.
     """
     holds, reason = None, ""
     for one in points:

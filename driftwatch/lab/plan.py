@@ -47,7 +47,7 @@ class Server:
 
     @property
     def types(self) -> dict[str, Any]:
-        """What the arithmetic of bytes takes."""
+        """Arguments of the functions that count bytes."""
         return {
             "dtype_bytes": self.weight_bytes_per_parameter,
             "tensor_parallel": self.tensor_parallel_size,
@@ -110,17 +110,17 @@ def mix_of(prompt_tokens: Integers, generation_tokens: Integers, hinge_tokens: i
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """How many sequences the KV cache holds together, under four assumptions."""
+    """How many sequences the KV cache holds at one time, under four assumptions."""
 
-    running: int  # each at its own point of its generation
-    mean_full: int  # every one of mean length, at its end
-    longest_full: int  # every one the longest, at its end: no preemption can happen
+    running: int  # each at a random point of its generation
+    mean_full: int  # all of mean length, at their ends
+    longest_full: int  # all as long as the longest, at their ends: no preemption can happen
     reserved: int  # without paging, each reserving max_model_len
-    resident_tokens: float  # KV tokens of a running sequence, half a block's waste included
+    resident_tokens: float  # KV tokens of a running sequence, with half a block of waste
 
 
 def fits_together(memory: MemoryPlan, model: Model, mix: Mix, max_model_len: int) -> Fits:
-    """The ceilings of the batch that the memory sets."""
+    """The largest batches that the memory allows."""
     block, tokens = memory.block_size, memory.kv_tokens
 
     def whole(length: float) -> int:
@@ -150,8 +150,8 @@ class BatchSpeed:
 def batch_speed(batch: int, step_time: StepTime, mix: Mix, model: Model) -> BatchSpeed:
     """Throughput and latency of a steady batch.
 
-    Each step generates ``batch`` tokens, so ``batch`` / E[G] requests end in it and as many whole
-    prompts are computed.
+    Each step generates ``batch`` tokens. So ``batch`` / E[G] requests end in it, and it computes as
+    many whole prompts.
     """
     context = held_tokens(model, mix.context_tokens_mean)
     starts = batch / mix.generation_tokens_mean  # prompts a step
@@ -169,7 +169,7 @@ def batch_speed(batch: int, step_time: StepTime, mix: Mix, model: Model) -> Batc
 def plan(server: Server, mix: Mix, tpot_seconds: float | None) -> dict[str, Any]:
     """The document; ``fits`` is null with a reason where nothing fits.
 
-    Raises ImpossibleConfiguration: the heads cannot be shared so, or a setting is out of its range.
+    Raises ImpossibleConfiguration: the GPUs cannot share the heads, or a setting is out of range.
     """
     memory, model, seqs = server.memory(), server.model, server.configuration.max_num_seqs
     parts = dict(zip(_PARTS, astuple(memory), strict=False))
@@ -231,14 +231,14 @@ def plan(server: Server, mix: Mix, tpot_seconds: float | None) -> dict[str, Any]
 
 
 def is_problem(document: Mapping[str, Any]) -> bool:
-    """It does not fit, or no batch meets the target."""
+    """The model does not fit, or no batch meets the target."""
     if document["fits"] is None or not document["max_model_len_fits"]:
         return True
     return document["tpot"] is not None and document["tpot"]["largest_batch"] is None
 
 
 def _fitting(server: Server, longest_tokens: int) -> int | None:
-    """The fewest GPUs that hold the model and its longest request; None: none of those tried."""
+    """The fewest GPUs that hold the model and its longest request; None = not even 64."""
     for split in _SPLITS:
         try:
             if server.memory(split).kv_tokens >= longest_tokens:
@@ -251,7 +251,7 @@ def _fitting(server: Server, longest_tokens: int) -> int | None:
 def _tpot(
     fits: Fits, seqs: int, target: float, speed: Callable[[int], BatchSpeed]
 ) -> dict[str, Any]:
-    """The largest batch that meets the target, and what else would stop it."""
+    """The largest batch that meets the target, and the limit that stops a larger one."""
     most = min(fits.running, seqs)
     # a larger batch is never faster
     largest = bisect_right(range(1, most + 1), target, key=lambda batch: speed(batch).itl_seconds)

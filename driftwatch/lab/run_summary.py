@@ -1,4 +1,4 @@
-"""One simulated run in figures: latencies, throughput, batch, and what made requests wait."""
+"""The figures of a simulated run: latencies, throughput, batch, and why requests waited."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class RunSummary:
 
     requests: dict[str, int]  # by how they ended
     # of each of ``_TIMES`` p50, p90, p99, mean, max in seconds and n; None where no request has it.
-    # Quantiles interpolate linearly between requests; one behind which fewer than 1 / (1 - q)
-    # requests stand is None.
+    # Quantiles interpolate linearly between requests; a quantile q of fewer than 1 / (1 - q)
+    # requests is None.
     latency: dict[str, dict[str, float | None] | None]
     # requests, prompt tokens and generated tokens a second, from the first arrival to the last end;
-    # None where that is no time
+    # None where that time is 0
     throughput: dict[str, float | None]
     # decode requests and tokens a step, steps, and the share of the span in steps
     batch: dict[str, float | None]
@@ -36,10 +36,10 @@ class RunSummary:
 
 
 def summarize(run: Run, requests: Requests, configuration: SchedulerConfiguration) -> RunSummary:
-    """Figures of a run with ``per_step``.
+    """The figures of a run that was recorded ``per_step``.
 
     A request's itl_seconds is vLLM's time per output token, (e2e - ttft) / (generated - 1); null
-    for one token. ``configuration``: what ran, to tell which limit bound.
+    for one token. ``configuration``: of the run; it shows which limit was full.
     """
     rows, steps, totals = run.requests, run.steps, run.summary
     statuses = dict(rows["status"].value_counts().iter_rows())
@@ -47,7 +47,7 @@ def summarize(run: Run, requests: Requests, configuration: SchedulerConfiguratio
     finished = rows.filter(pl.col("status") == "finished").with_columns(
         itl_seconds=pl.when(gaps > 0).then((pl.col("e2e_seconds") - pl.col("ttft_seconds")) / gaps)
     )
-    first = run.arrival_seconds.min(initial=np.inf)  # inf where none has come
+    first = run.arrival_seconds.min(initial=np.inf)  # inf without a request
     span = max(0.0, float(totals["end_seconds"]) - float(first))
     count = int(totals["steps"])
     decode, prefill = int(steps["decode_seqs"].sum()), int(steps["prefill_tokens"].sum())
@@ -81,12 +81,12 @@ def summarize(run: Run, requests: Requests, configuration: SchedulerConfiguratio
 def _seconds_by_limit(
     steps: pl.DataFrame, requests: Requests, settings: SchedulerConfiguration
 ) -> dict[str, float]:
-    """Seconds in steps by what held requests back meanwhile, ``none`` among it."""
+    """Seconds of steps by the limit that held requests back, or ``none``."""
     cap = settings.max_num_active_seqs or settings.max_num_seqs
     tokens = pl.col("prefill_tokens") + pl.col("decode_seqs")
     rest = "kv_cache" if settings.num_gpu_blocks is not None else "other"
     if not settings.enable_chunked_prefill:
-        # a whole prompt waits where the shortest one does not fit what is left of the budget
+        # whole prompts wait once the shortest one does not fit into the rest of the budget
         tokens += pl.lit(int(requests.prompt_tokens.min()) - 1)
     if settings.max_loras is not None and (requests.adapter != NO_ADAPTER).any():
         longest = int(requests.prompt_tokens.max())

@@ -75,7 +75,7 @@ def _fell(column: str) -> pl.Expr:
     return (pl.col(column) < pl.col(column).shift(1)).fill_null(False) & _NOT_FIRST
 
 
-# Its start did not change, and some counter rose.
+# The process start did not change, and some counter rose.
 _WENT_ON = (
     pl.col("process_start_time_seconds").diff().abs() <= START_TIME_TOLERANCE_SECONDS
 ) & pl.any_horizontal(

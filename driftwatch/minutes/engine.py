@@ -1,21 +1,21 @@
-"""What kind of work an engine does, whether it sleeps, and how long it has done none.
+"""The kind of an engine, whether it sleeps, and how long it has done no work.
 
-vLLM's page has no kind, but its counters show it (``v1/metrics/stats.py``): a first output counts
-the prompt and a time to first token, each later one an inter-token time. A pooling engine
-(embedding, reranking, classification) has first outputs and no generated token. The prefill side of
-a disaggregated pair gives one token a request and no second. On the decode side the KV cache of
-most prompt tokens comes from a KV connector.
+vLLM's page does not name the kind, but its counters show it (``v1/metrics/stats.py``): a first
+output counts the prompt and a time to first token, each later one an inter-token time. A pooling
+engine (embedding, reranking, classification) has first outputs and no generated token. The prefill
+side of a disaggregated pair gives one token a request and no second. On the decode side the KV
+cache of most prompt tokens comes from a KV connector.
 """
 
 from __future__ import annotations
 
 import polars as pl
 
-# A step takes seconds: an engine that has requests and gives no token for so long is stuck.
+# A step takes seconds: an engine with requests and no token for this long is stuck.
 STUCK_SECONDS = 120.0
 POOLING, PREFILL_ONLY, DECODE_ONLY, GENERATE = "pooling", "prefill_only", "decode_only", "generate"
 
-# Scrape columns that show it.
+# Scrape columns that show the kind.
 KIND_COLUMNS = (
     "ttft_seconds_count",
     "itl_seconds_count",
@@ -23,12 +23,12 @@ KIND_COLUMNS = (
     "prompt_tokens_total",
     "prompt_tokens_transferred_total",
 )
-# First outputs after which a missing second one is no chance: as many as a mean length needs before
-# it is compared (rules/length-drift.yaml).
+# From so many first outputs on, missing second ones are no accident. rules/length-drift.yaml
+# compares mean lengths from as many on.
 _ENOUGH = 100.0
-# A request in a hundred with a second token: a health check with another max_tokens.
+# One request in a hundred may have a second token: a health check with another max_tokens.
 _RARELY = 0.01
-# Most of the prompt tokens: an external cache that serves as many counts as a transfer.
+# Share of prompt tokens; an external cache that serves as many counts as a transfer.
 _MOSTLY = 0.5
 
 
@@ -54,20 +54,20 @@ def kind_of_scrape() -> pl.Expr:
 
 
 def waiting() -> pl.Expr:
-    """Waiting requests, to decide whether the engine has any request.
+    """Waiting requests: the gauge, else the sum of its parts by reason, else 0 while requests run.
 
-    The gauge, else the sum of its parts by reason, else 0 while requests run, else NULL.
+    NULL where all are unknown. It only decides whether the engine has any request.
     """
     reasons = pl.col("waiting_capacity_requests") + pl.col("waiting_deferred_requests")
     alone = pl.when(pl.col("running_requests") > 0).then(pl.lit(0.0))
     return pl.coalesce("waiting_requests", reasons, alone)
 
 
-# Columns that show work when they change. A pooling engine generates nothing: it counts a prompt
+# Columns that show work when they change. A pooling engine generates nothing, but counts a prompt
 # when the request is done. An engine whose clients give up before their first token, or that
-# computes a prompt for minutes, gives no token: but it admits requests (each queries the prefix
+# computes a prompt for minutes, gives no token, but it admits requests (each queries the prefix
 # cache), preempts them, and its running requests or their KV blocks change. A hung engine changes
-# nothing. Finished requests are left out: one that is given up or fails finishes without work.
+# nothing. Finished requests are left out: a request that is given up or fails needs no work.
 WORK = (
     "generation_tokens_total",
     "prompt_tokens_total",
@@ -79,17 +79,17 @@ WORK = (
 
 
 def with_token_clock(epochs: pl.DataFrame) -> pl.DataFrame:
-    """When the clock of ``seconds_since_last_token`` starts, scrape by scrape.
+    """Whether the clock of ``seconds_since_last_token`` starts anew at each scrape.
 
-    It starts at a scrape that shows :data:`WORK` or has it for the first time, no request at all, a
-    sleeping engine, a restart, or the first requests after none: an idle engine is not stuck, and
-    neither is one whose first request came between two scrapes. A queue that shrinks shows that the
-    scheduler runs, and so does one that moves while the prefix cache is queried: requests that left
-    it were admitted or gave up. Without a prefix cache admissions cannot be seen: where the queue
-    moves, the clock starts and its value is unknown.
+    It does where :data:`WORK` changes or appears, where no request is present, the engine sleeps or
+    restarted, and at the first requests after none: an idle engine is not stuck, nor is one whose
+    first request came between two scrapes. The scheduler also runs where the queue shrinks, or
+    moves while the prefix cache is queried: the requests that left it were admitted or gave up.
+    Without a prefix cache nothing shows admissions: where the queue moves, the clock starts anew
+    and its value is unknown.
 
     ``epochs``: from :func:`driftwatch.minutes.continuity.with_epochs`.
-    Returns: row for row ``alive`` (the clock starts here), ``presence_known`` (running and waiting
+    Returns: row for row ``alive`` (the clock starts anew), ``presence_known`` (running and waiting
     requests, the token counter and admissions are known) and ``queue_grew``.
     """
     return epochs.select(**_LIFE)
@@ -106,13 +106,13 @@ def _moved(value: pl.Expr) -> pl.Expr:
 
 def _life() -> dict[str, pl.Expr]:
     waits = pl.when(pl.col("running_requests").is_not_null()).then(waiting())
-    # older vLLM queries the cache for the head of its queue in every step, admitted or not; where
-    # the queue moves too, clients come, are admitted and give up between two scrapes
+    # older vLLM queries the cache for the head of its queue in every step, admitted or not: a query
+    # counts as an admission only while requests run or the queue moves
     churns = (pl.col("running_requests") > 0) | _moved(waits)
     admitted = _moved(pl.col("prefix_cache_queries_total")) & churns
     others = (_moved(pl.col(c)) for c in WORK if c != "prefix_cache_queries_total")
     appeared = (pl.col(c).is_not_null() & _before(pl.col(c)).is_null() for c in WORK)
-    # where each client gives up before its first token, nothing else shows that steps run
+    # where every client gives up before its first token, only the queue shows that steps run
     left = (waits < _before(waits)).fill_null(False)
     works = pl.any_horizontal(admitted.fill_null(False), left, *others, *appeared)
     admits = (pl.col("prefix_cache_queries_total") > 0).fill_null(False)

@@ -93,7 +93,7 @@ def minute_rows(
 
 
 def _looks(scrapes: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
-    """How many scrapes there were, and why the last failed one failed."""
+    """The number of scrapes, failed ones too, and the reason of the last failed one."""
     inside = scrapes.select(*KEY, "time", "ok", "reason").filter(
         pl.col("time").is_between(since, until, closed="left")
     )
@@ -164,8 +164,8 @@ def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
     return _added_up(spans.select(_GROUP).hstack(differences))
 
 
-# Two balances of requests, whatever vLLM counts as aborted: those that began (a first token) less
-# those that finished or run; and, negative, those that finished, run or wait.
+# Two balances of requests that do not depend on what vLLM counts as aborted: those that began (a
+# first token) minus those that finished or run; and minus those that finished, run or wait.
 _ANSWERED = pl.coalesce(
     pl.col("finished_requests_total") - pl.col("aborted_requests_total").fill_null(0.0),
     "prompt_tokens_count",
@@ -180,7 +180,7 @@ _BALANCES = {
 def _given_up() -> pl.Expr:
     """Increase of ``begun_balance``, or of ``left_balance`` where that is larger.
 
-    The first is a little below 0 where earlier prompts had their first tokens. The second holds
+    The first is slightly negative where earlier prompts got their first tokens. The second holds
     even if no request arrived: a waiting request has no first token.
     """
     begun, left = (
@@ -255,7 +255,7 @@ def _list_sum(lists: list[list[float] | None], kinds: int) -> list[float] | None
 
 
 def _counted(facts: pl.DataFrame, since: datetime) -> pl.DataFrame:
-    """Counts of scrapes in which requests wait; facts of those with a wait for capacity."""
+    """Counts of scrapes in which requests wait, and facts of those in which they lack capacity."""
     rows = facts.filter(pl.col("time") >= since).with_columns(
         end=(pl.col("time").dt.truncate("1m") + _MINUTE).cast(TIME)
     )

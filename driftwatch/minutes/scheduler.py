@@ -1,9 +1,8 @@
 """Facts about the scheduler, scrape by scrape.
 
-A page that changes every 15 s, or that a Prometheus takes once a minute, reads the same from one
-scrape to the next. That is one sample, repeated: its facts hold until the next sample. A frozen
-engine's page reads the same too, so a repeat counts for a minute only, the longest supported scrape
-interval.
+Two scrapes read the same where a page changes every 15 s, or where Prometheus scrapes it once a
+minute. That is one sample, repeated: its facts hold until the next sample. A frozen engine's page
+reads the same too, so a repeat counts for one minute, the longest supported scrape interval.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from driftwatch.collect.registry import COUNTERS, GAUGES, HISTOGRAMS
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.minutes.engine import WORK
 
-# Prometheus' default scrape_interval, and half of what makes an engine stuck.
+# How long a repeat counts: Prometheus' default scrape_interval, half of STUCK_SECONDS.
 BELIEVED_SECONDS = 60
 
 _VALUES = (*COUNTERS, *GAUGES, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))

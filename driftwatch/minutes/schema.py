@@ -1,4 +1,4 @@
-"""The minute row: what the store keeps of one target and one minute.
+"""The minute row: what the store keeps of one target for one minute.
 
 Counters and histograms are increases of the minute and add up over minutes; ``*_buckets`` are
 cumulative counts by edge (``+Inf`` last). Gauges are means of the minute's scrapes. NULL is
@@ -13,11 +13,11 @@ from driftwatch.collect.registry import BUCKETED, COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import TIME
 from driftwatch.minutes.continuity import MEAN_GAUGES
 
-# vLLM asks the external cache for what its own cache lacks: their hits are counted together.
+# vLLM looks up in the external cache what its own lacks: both count as hits.
 EXTERNAL_HITS = "external_prefix_cache_hits_total"
 # Used only to compute other columns.
 NOT_KEPT = (EXTERNAL_HITS, "aborted_requests_total")
-# Requests that will not finish, though vLLM counts no end for most of them.
+# Requests whose clients left; vLLM counts no end for most of them.
 GIVEN_UP = "given_up_requests"
 SUMS = (
     *(c for c in COUNTERS if c not in NOT_KEPT),
@@ -26,7 +26,7 @@ SUMS = (
 )
 BUCKETS = tuple(f"{name}_buckets" for name in BUCKETED)
 EDGES = tuple(f"{name}_edges" for name in BUCKETED)
-# Counts of scrapes and what they add up to: which limit held requests back.
+# Counts of scrapes, and sums over them.
 COUNTS = (
     "scrapes_queue_known",  # whether requests wait for capacity is known
     "waiting_for_capacity_sum",  # requests, over those scrapes

@@ -11,7 +11,7 @@ from statistics import median
 from driftwatch.notify.verification_line import from_to
 from driftwatch.numbers import clean, percent
 from driftwatch.verify.figures import IN_TARGET, ITL, TTFT, WORDS
-from driftwatch.verify.verdict import HARM_SHARE, towards_good
+from driftwatch.verify.verdict import HARM_SHARE, improvement
 from driftwatch.verify.verification import Effect, Verdict, Verification
 
 ASKED = (IN_TARGET, TTFT, ITL)  # the figures that people ask about
@@ -107,7 +107,7 @@ def _median(effects: Sequence[Effect]) -> Effect:
 
 def is_better(effects: Sequence[Effect]) -> bool:
     """Whether the figure that people ask about first became better."""
-    return bool(effects) and towards_good(effects[0])[0] > 0
+    return bool(effects) and improvement(effects[0])[0] > 0
 
 
 def effect_name(column: str) -> str:

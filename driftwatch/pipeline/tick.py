@@ -17,7 +17,7 @@ from driftwatch.baselines.in_force import (
     InForce,
     gpus_of,
     in_force,
-    learnt,
+    update_releases,
     with_refusals,
     with_releases,
 )
@@ -241,11 +241,11 @@ def _detected(
 def with_baselines(state: State, plan: Plan, first: datetime, last: datetime) -> State:
     """The state with baselines and releases as of the first minute of [first, last)."""
     now = state.in_force
-    if not now.still(state.baselines, state.targets, plan):
+    if not now.is_current(state.baselines, state.targets, plan):
         gpus = gpu_minutes(state, plan.frames(state.targets, state.frames), first, last)
         gpus = pl.concat([state.minutes.select(*_GPUS), gpus.select(*_GPUS)])
         now = in_force(state.baselines, state.targets, plan, gpus_of(gpus))
-    releases = learnt(state.releases, now.frame, first + _MINUTE)
+    releases = update_releases(state.releases, now.frame, first + _MINUTE)
     return replace(state, in_force=now, releases=releases)
 
 

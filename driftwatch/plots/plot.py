@@ -1,9 +1,9 @@
 """Drawings as SVG without script: plots of panels above one axis, and sparklines.
 
-A drawing is as wide as its place and keeps its text at one size: lines stretch, texts stand at
-shares of the width. A plot's title is its finding and its alternative text. Colours are classes of
-``plot.css`` (Okabe and Ito's, light and dark); each line has a dash of its own. Pure: the same
-numbers give the same bytes, and every text is escaped.
+A drawing fills the width of its place: lines stretch, texts keep their size and stand at a
+percentage of the width. A plot's title states its finding and is its alternative text. Colours are
+classes of ``plot.css`` (Okabe and Ito's, light and dark); each line has a dash of its own. Pure:
+the same numbers give the same bytes, and every text is escaped.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from markupsafe import Markup, escape
 from driftwatch.numbers import clean, cut
 from driftwatch.plots.scales import Axis, Scale, fitted, time_ticks
 
-ACROSS = 1000.0  # units across a panel, however wide it is shown
-# of a drawing on a phone and on a wide screen, in pixels: labels are chosen for both
+PANEL_UNITS = 1000.0  # width of a panel in its own units, on every screen
+# width of a drawing on a phone and on a wide screen, in pixels: labels are chosen for both
 _NARROW, _WIDE = 280.0, 570.0
-_UNIT, _FOOT, _APART = 24.0, 24.0, 12.0  # above a panel, below the last one, between two
+# heights in pixels: of a panel's title, of the time axis, between two panels
+_TITLE_HEIGHT, _FOOT_HEIGHT, _PANEL_GAP = 24.0, 24.0, 12.0
 # line style of a series, by its number; the class has the colour
 _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 3")
 Kind = Literal["line", "steps", "band", "hatch", "ticks", "level"]
@@ -31,7 +32,7 @@ Value = float | None
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One thing that is drawn, over the horizontal axis of its plot.
+    """Values drawn in one style over the horizontal axis of a plot.
 
     ``line`` and ``steps``: y over x, a gap where y is unknown; ``steps`` hold their value up to
     the next x. ``band``: between ``low`` and ``y``, all known. ``hatch``: the spans from x to ``y``
@@ -39,13 +40,13 @@ class Series:
     """
 
     kind: Kind
-    name: str  # in the legend; empty: it is not there
+    name: str  # in the legend; empty = not in the legend
     x: Sequence[float] = ()
     y: Sequence[Value] = ()
     low: Sequence[Value] = ()
     names: Sequence[str] = ()  # of ticks, by x
-    colour: int = 0  # number of its colour and dash, 0 to 3; 4 is the grey of a baseline
-    dash: int | None = None  # number of its dash where it is another one, 0 to 4
+    colour: int = 0  # number of its colour, 0 to 3; 4 is the grey of a baseline
+    dash: int | None = None  # number of its dash, 0 to 4; None = as the colour's
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +67,41 @@ class Plot:
 
 def plot(title: str, series: Sequence[Series], x: Axis, y: Axis, *, height: float = 190.0) -> Plot:
     """Draw series over two axes; ``height``: of the whole drawing, in pixels."""
-    return panels(title, [Panel(y, series)], x, each=height - _UNIT - _FOOT)
+    return panel_plot(
+        title, [Panel(y, series)], x, panel_height=height - _TITLE_HEIGHT - _FOOT_HEIGHT
+    )
 
 
-def panels(
+def panel_plot(
     title: str,
-    several: Sequence[Panel],
+    panels: Sequence[Panel],
     x: Axis,
     *,
-    around: Sequence[Series] = (),
-    each: float = 96.0,
+    shared: Sequence[Series] = (),
+    panel_height: float = 96.0,
 ) -> Plot:
     """Draw panels one above the other over one horizontal axis.
 
-    ``around``: hatches and ticks of every panel; ``each``: height of a panel, in pixels.
+    ``shared``: hatches and ticks of every panel; ``panel_height``: in pixels.
     """
-    whole = [replace(one, series=[*around, *one.series]) for one in several]
-    values = [value for one in whole for value in _xs(one.series)]
-    across = Scale(fitted(x, values), 0.0, ACROSS)
+    panels = [replace(one, series=[*shared, *one.series]) for one in panels]
+    values = [value for one in panels for value in _xs(one.series)]
+    across = Scale(fitted(x, values), 0.0, PANEL_UNITS)
     identity = f"h{zlib.crc32(title.encode()):x}"
-    has_spans = any(one.kind == "hatch" for panel in whole for one in panel.series)
-    top, parts = _UNIT, [_pattern(identity)] if has_spans else []
-    for one in whole:
-        parts += _panel(one, across, top, each, identity)
-        top += each + _UNIT + _APART
-    bottom = top - _UNIT - _APART
+    has_spans = any(one.kind == "hatch" for panel in panels for one in panel.series)
+    top, parts = _TITLE_HEIGHT, [_pattern(identity)] if has_spans else []
+    for one in panels:
+        parts += _panel(one, across, top, panel_height, identity)
+        top += panel_height + _TITLE_HEIGHT + _PANEL_GAP
+    bottom = top - _TITLE_HEIGHT - _PANEL_GAP
     parts += _foot(across, bottom)
     alt = escape(cut(clean(title), 300))
-    height = bottom + _FOOT + (16.0 if x.title else 0.0)
+    height = bottom + _FOOT_HEIGHT + (16.0 if x.title else 0.0)
     if x.title:
         parts.append(f'<text x="50%" y="{height - 4:.0f}" class="mid">{escape(x.title)}</text>')
     svg = (
         f'<svg class="plot" height="{height:.0f}" role="img" aria-label="{alt}">'
-        f"{''.join(parts)}</svg>{_legend(one for panel in whole for one in panel.series)}"
+        f"{''.join(parts)}</svg>{_legend(one for panel in panels for one in panel.series)}"
     )
     return Plot(title, Markup(svg))  # noqa: S704 - texts are escaped
 
@@ -106,14 +109,14 @@ def panels(
 def sparkline(
     alt: str, values: Sequence[Value], low: float, high: float, level: float | None = None
 ) -> Markup:
-    """A line as small as a word; ``low`` and ``high``: of its axis; ``level``: a grey line."""
+    """A line the size of a word; ``low``, ``high``: ends of its axis; ``level``: of a grey line."""
 
     def y(value: float) -> int:
         return round(20 - 19 * min(max((value - low) / (high - low), 0.0), 1.0))
 
     path, pen = [], ""
     for x, value in enumerate(values):
-        # one value between two unknown ones is a dot, as the ends of lines are round
+        # a value without a neighbour is a dot, as lines have round ends
         lone = not pen and (x + 1 == len(values) or values[x + 1] is None)
         if value is not None:
             path.append(f"{pen or 'M'}{x} {y(value)}{'h0' if lone else ''}")
@@ -160,11 +163,11 @@ def _panel(panel: Panel, across: Scale, top: float, height: float, identity: str
         for kind in ("band", "level", "steps", "line")
         for one in panel.series
         if one.kind == kind
-        for part in _stretched(one, across, up)
+        for part in _paths(one, across, up)
     )
     yield (
         f'<svg y="{top:.0f}" height="{height:.0f}" width="100%" preserveAspectRatio="none" '
-        f'viewBox="0 0 {ACROSS:.0f} {height:.0f}">{lines}</svg>'
+        f'viewBox="0 0 {PANEL_UNITS:.0f} {height:.0f}">{lines}</svg>'
     )
     for one in panel.series:
         if one.kind == "ticks":
@@ -174,17 +177,17 @@ def _panel(panel: Panel, across: Scale, top: float, height: float, identity: str
 
 
 def _foot(across: Scale, bottom: float) -> Iterator[str]:
-    """Labels of the horizontal axis: those that a phone has no room for are for wide screens."""
+    """Labels of the horizontal axis; a wide screen shows those that do not fit on a phone."""
     if across.axis.is_time:
         assert across.axis.low is not None and across.axis.high is not None  # noqa: S101 - fitted
         many, few = (time_ticks(across.axis.low, across.axis.high, px) for px in (_WIDE, _NARROW))
     else:
-        many, few = (across.spaced(pixels) for pixels in (_WIDE, _NARROW))
+        many, few = (across.ticks_across(pixels) for pixels in (_WIDE, _NARROW))
     narrow = {value for value, _ in few}
-    # one kind of label on one axis
+    # an axis has one kind of label
     many = many if narrow <= {value for value, _ in many} else few
     for value, text in many:
-        share = across(value) / ACROSS
+        share = across(value) / PANEL_UNITS
         css = ("end" if share > 0.97 and len(text) > 5 else "mid") + (
             "" if value in narrow else " wide"
         )
@@ -193,22 +196,22 @@ def _foot(across: Scale, bottom: float) -> Iterator[str]:
 
 
 def _percent(across: Scale, value: float) -> str:
-    return f"{100 * across(value) / ACROSS:.2f}%"
+    return f"{100 * across(value) / PANEL_UNITS:.2f}%"
 
 
 def _hatch(
     series: Series, across: Scale, top: float, height: float, identity: str
 ) -> Iterator[str]:
     for start, end in zip(series.x, series.y, strict=True):
-        width = across(start if end is None else end) - across(start)
+        width = (across(start if end is None else end) - across(start)) / PANEL_UNITS * 100
         yield (
             f'<rect class="hatch" fill="url(#{identity})" x="{_percent(across, start)}" '
-            f'y="{top:.0f}" width="{max(width / ACROSS * 100, 0.4):.2f}%" height="{height:.0f}"/>'
+            f'y="{top:.0f}" width="{max(width, 0.4):.2f}%" height="{height:.0f}"/>'
         )
 
 
 def _ticks(series: Series, across: Scale, top: float, height: float) -> Iterator[str]:
-    """Events: a line each, with its name for who points at it."""
+    """Events: a line each, with its name as tooltip."""
     for position, x in enumerate(series.x):
         name = series.names[position] if position < len(series.names) else series.name
         at = _percent(across, x)
@@ -219,7 +222,7 @@ def _ticks(series: Series, across: Scale, top: float, height: float) -> Iterator
         )
 
 
-def _stretched(series: Series, across: Scale, up: Scale) -> Iterator[str]:
+def _paths(series: Series, across: Scale, up: Scale) -> Iterator[str]:
     css = f"c{series.colour}"
     if series.kind == "band":
         edges = (zip(series.x, ends, strict=True) for ends in (series.y, series.low))
@@ -228,7 +231,7 @@ def _stretched(series: Series, across: Scale, up: Scale) -> Iterator[str]:
         return
     if series.kind == "level":
         known = [value for value in series.y if value is not None][:1]
-        path = "".join(f"M0 {up(value):.1f}H{ACROSS:.0f}" for value in known)
+        path = "".join(f"M0 {up(value):.1f}H{PANEL_UNITS:.0f}" for value in known)
     else:
         path = _path(series, across, up)
     if path:
@@ -249,7 +252,7 @@ def _path(series: Series, across: Scale, up: Scale) -> str:
             is_pen_down = False
             continue
         if not is_pen_down:
-            # a dot where nothing follows
+            # a value without a neighbour is a dot
             parts.append(f"M{_point(at, up(y))}h0")
         elif series.kind == "steps":
             parts.append(f"H{at:.0f}V{up(y):.1f}")
@@ -273,7 +276,7 @@ _LINE = '<path class="line c{c}"{dash} d="M0 7h22"/>'
 
 
 def _legend(series: Iterable[Series]) -> str:
-    """Names below the axes, each once, beside what it looks like."""
+    """The names of series below the axes, each once, beside a sample of its line."""
     named = {(one.kind, one.name, one.colour): one for one in series if one.name}
     entries = "".join(
         f'<li><svg class="key" width="24" height="13" aria-hidden="true">'

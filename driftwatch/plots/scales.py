@@ -12,20 +12,20 @@ from driftwatch.numbers import brief
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: what it is of, its unit, and where it begins and ends."""
+    """One axis: its title, its ends, and the kind of its scale."""
 
     title: str  # with the unit: "prompt tokens, log scale"
-    low: float | None = None  # None = by the numbers; a rate begins at zero
+    low: float | None = None  # None = from the values
     high: float | None = None
     is_log: bool = False
     is_time: bool = False  # numbers are seconds since 1970, UTC
 
 
-_LABEL = 52.0  # pixels from label to label beside each other, at least
+_LABEL_WIDTH = 52.0  # of a label of a horizontal axis, in pixels
 
 
 class Scale:
-    """Numbers of an axis → pixels."""
+    """Maps values of an axis to pixels."""
 
     def __init__(self, axis: Axis, first: float, last: float) -> None:
         assert axis.low is not None and axis.high is not None  # noqa: S101 - fitted
@@ -36,31 +36,31 @@ class Scale:
         return math.log10(max(value, 1e-12)) if self.axis.is_log else value
 
     def __call__(self, value: float) -> float:
-        """Where a number lies, in pixels; beyond an end it lies on the end."""
+        """The pixel of a value; beyond an end it is the end's."""
         share = (self._of(value) - self._low) / (self._high - self._low)
         return self.first + min(max(share, 0.0), 1.0) * (self.last - self.first)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """(value, its text) of the labels of a vertical axis, as many as have room."""
+        """Values and texts of the labels of a vertical axis, as many as fit."""
         return self._labels(abs(self.last - self.first), 24.0)
 
-    def spaced(self, pixels: float) -> list[tuple[float, str]]:
-        """The same of a horizontal axis that is shown so wide."""
-        return self._labels(pixels, _LABEL)
+    def ticks_across(self, pixels: float) -> list[tuple[float, str]]:
+        """Values and texts of the labels of a horizontal axis of this width."""
+        return self._labels(pixels, _LABEL_WIDTH)
 
-    def _labels(self, pixels: float, each: float) -> list[tuple[float, str]]:
+    def _labels(self, pixels: float, label_pixels: float) -> list[tuple[float, str]]:
         assert self.axis.low is not None and self.axis.high is not None  # noqa: S101 - fitted
         low, high = self.axis.low, self.axis.high
         if self.axis.is_log:
-            least = each / pixels * abs(self.last - self.first)
-            return [(one, brief(one)) for one in self._apart(_log_ticks(low, high), least)]
-        step = _step(high - low, max(1, min(5, int(pixels / each))))
+            least = label_pixels / pixels * abs(self.last - self.first)
+            return [(one, brief(one)) for one in self._not_touching(_log_ticks(low, high), least)]
+        step = _step(high - low, max(1, min(5, int(pixels / label_pixels))))
         first = math.ceil(low / step - 1e-9)
         values = [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
         return [(one, brief(one) if one else "0") for one in values]
 
-    def _apart(self, values: Sequence[float], least: float) -> Sequence[float]:
-        """Those of a log axis whose labels do not touch: powers of ten go first."""
+    def _not_touching(self, values: Sequence[float], least: float) -> Sequence[float]:
+        """Values of a log axis whose labels do not touch; powers of ten are placed first."""
         placed: list[float] = []
         for value in sorted(values, key=lambda one: (not math.log10(one).is_integer(), one)):
             if all(abs(self(value) - self(other)) >= least for other in placed):
@@ -69,7 +69,7 @@ class Scale:
 
 
 def fitted(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> Axis:
-    """The axis with both ends: as they were given, else round ones around the numbers."""
+    """The axis with both ends: the given ones, else round ones around the values."""
     if axis.is_log:
         values = [value for value in values if value > 0]
     low = min(values, default=1.0) if axis.low is None else axis.low
@@ -87,7 +87,7 @@ def fitted(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> A
 
 
 def _step(span: float, most: int) -> float:
-    """A round step (1, 2 or 5 times a power of ten) of which at most so many fit."""
+    """A round step (1, 2 or 5 times a power of ten); at most ``most`` fit into the span."""
     raw = span / most
     power = 10.0 ** math.floor(math.log10(raw))
     return next((f * power for f in (1, 2, 5, 10) if f * power >= raw * (1 - 1e-9)), 10 * power)
@@ -113,11 +113,13 @@ def _time_text(at: datetime, step: float) -> str:
 
 
 def time_ticks(low: float, high: float, pixels: float) -> list[tuple[float, str]]:
-    """Labels of a time axis that is shown so wide: times of a day, days of a week, or dates."""
-    # of several days the days are named, not their hours
+    """Labels of a time axis of this width: times of day, days of the week, or dates."""
+    # an axis of several days names days, not hours
     least = 86_400 if high - low > 2.5 * 86_400 else 0
     allowed = (one for one in _TIME_STEPS if one >= least)
-    rooms = ((one, 42 if one < 86_400 else 36 if one == 86_400 else _LABEL) for one in allowed)
+    rooms = (
+        (one, 42 if one < 86_400 else 36 if one == 86_400 else _LABEL_WIDTH) for one in allowed
+    )
     steps = (one for one, room in rooms if (high - low) / one <= pixels / room)
     step = next(steps, (high - low) / 5)
     first, epoch = math.ceil(low / step), datetime.fromisoformat("1970-01-01T00:00:00+00:00")

@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from driftwatch.numbers import clean, percent_range, times
-from driftwatch.plots.plot import Panel, Plot, Series, panels
+from driftwatch.plots.plot import Panel, Plot, Series, panel_plot
 from driftwatch.plots.scales import Axis
 from driftwatch.report import words
 from driftwatch.report.report import Hours, Moved, PoolWeek, Report
@@ -130,7 +130,7 @@ def week_plot(report: Report, pool: PoolWeek, hours: Hours) -> Plot:
         around.append(Series("ticks", "change or restart", when, names=names, colour=_EVENT))
     # the midnight that ends the week belongs to the next one
     across = Axis("", low=start, high=end - 1.0, is_time=True)
-    return panels(f"{clean(pool.pool)}: {_finding(pool, own)}", several, across, around=around)
+    return panel_plot(f"{clean(pool.pool)}: {_finding(pool, own)}", several, across, shared=around)
 
 
 def _low(values: Sequence[float | None], required: float) -> float:

@@ -1,1 +1,1 @@
-"""Reset-safe counters, histogram windows and the evidence table. Pure."""
+"""Windows over minutes: sums, histograms, GPU readings, and the columns made of them. Pure."""

@@ -1,4 +1,4 @@
-"""Which inputs that were there are gone, and since when."""
+"""Which inputs have gone from the pages, and since when."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from driftwatch.minutes.continuity import MAX_GAP_SECONDS
 from driftwatch.minutes.schema import NOT_KEPT
 
 MAX_GAP, _MICROSECOND = timedelta(seconds=MAX_GAP_SECONDS), timedelta(microseconds=1)
-# Inputs are missed for a day after they were last seen.
+# A lost input counts as missing for a day.
 REMEMBERED = timedelta(hours=24)
 # The pool's share counts targets whose inputs are gone this long.
 POOL_MISSING_SECONDS = 300.0
 # An input is named as gone after two minutes: scrapes are up to a minute apart.
 NAMED_AFTER_SECONDS = 120.0
 
-# Times of the process: they make ``restarted``, and nothing is missed without them.
+# No rule needs these inputs: times of the process serve only to find restarts.
 _NOT_MISSED = ("process_start_time_seconds", "created_seconds", *NOT_KEPT)
 
 
 def input_coverage(
     rows: pl.DataFrame, carried: pl.DataFrame, inputs: Iterable[str]
 ) -> pl.DataFrame:
-    """When each input was last on a page, and since when it is looked for.
+    """When each input was last on a page, and since when its page has been scraped.
 
-    Time without a scrape is no evidence: after a gap longer than the look-back the count starts
-    anew.
+    After a gap longer than the look-back the count starts anew.
 
     ``rows``: minute rows, the same minutes of every target, by target and end; ``carried``:
     instance, engine, ``looked_until``, ``looking_since`` and ``seen_<input>`` (times) as returned
@@ -69,7 +68,7 @@ def input_coverage(
     return rows.select(*KEY, "end").hstack(times.select(known))
 
 
-_NEVER = -(1 << 60)  # microseconds; further ago than anything, and no difference overflows
+_NEVER = -(1 << 60)  # microseconds; earlier than any time, and no difference overflows
 
 
 def _shown(column: str) -> pl.Expr:

@@ -1,8 +1,8 @@
 """Which GPU readings belong to which server.
 
-vLLM tells nothing of its GPUs. In order of trust: the Kubernetes workload that the reading names,
-the UUIDs declared for the pool on the server's host, and, where one server runs on the own host,
-the GPUs in use there. For one server the first way that finds anything counts.
+vLLM's page does not name its GPUs. Ways to find them, in order of trust: the Kubernetes workload
+that the reading names, the UUIDs declared for the pool on the server's host, and, for the only
+server of driftwatch's own host, the GPUs in use there. The first way that finds any GPU counts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import polars as pl
 
 # the ways, in order of trust, as they are printed
 WAYS = ("pod", "hostname and UUID", "own host")
-# Nobody computes on a GPU with less in use. One context takes hundreds of MiB, an idle GPU a few.
+# A GPU with less memory in use is idle: one CUDA context takes hundreds of MiB.
 _IN_USE_BYTES = 64 * 2.0**20
 
-# What is known of a target that can join it to its GPUs; one row per engine.
+# What joins a target to its GPUs; one row per engine.
 GPU_TARGET_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
@@ -44,8 +44,7 @@ def linked(gpus: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
     ``gpus``: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`); ``hosts``: from
     :func:`servers`.
     Returns: the readings with ``instance``, ``device`` (a GPU), ``way`` (its number in the order of
-    trust) and ``clusters``: of how many clusters the servers are that it joins; by instance and
-    time.
+    trust) and ``clusters`` (number of clusters of the servers it joins); by instance and time.
     """
     whole = pl.coalesce("uuid", pl.format("{} gpu {}", _short("hostname"), "gpu"), "exporter")
     readings = gpus.with_row_index("reading").with_columns(device=whole)
@@ -70,9 +69,9 @@ def _short(column: str) -> pl.Expr:
 
 
 def _by_pod(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
-    """Namespace and pod; the pod alone where a side has no namespace and one is in question.
+    """Namespace and pod; the pod alone where a side lacks the namespace and no second one has it.
 
-    Where both sides have a cluster it is the same one.
+    Where both sides name a cluster, it must be the same.
     """
     named = readings.select("reading", "namespace", "pod", "cluster").drop_nulls("pod")
     wanted = hosts.select("instance", "namespace", "pod", "cluster").drop_nulls("pod")
@@ -115,7 +114,7 @@ def _by_own_host(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
     here = hosts.filter("own_host")["instance"]
     own = readings.filter(pl.col("own_host").fill_null(False) & pl.lit(len(here) == 1))
     used = pl.col("framebuffer_used_bytes") > _IN_USE_BYTES
-    # nothing is read of a lost GPU any more: it is whose it was
+    # a lost GPU has no readings: it stays with its server
     lost = pl.col("lost").fill_null(False) & used.any().over("device")
     instance = here[0] if len(here) else None
     return own.filter(used | lost).select(

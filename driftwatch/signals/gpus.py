@@ -1,6 +1,6 @@
 """How many GPUs a target has, and what they did in a window.
 
-A GPU that several pods or servers have is a whole one of each; engines of one server share its
+A GPU that several pods or servers share counts as one for each; engines of a server divide its
 GPUs.
 """
 
@@ -17,13 +17,13 @@ from driftwatch.collect.gpus import GPU_IDLE, TIME, clock_events
 from driftwatch.signals.gpu_links import GPU_TARGET_SCHEMA, WAYS, linked, servers
 from driftwatch.signals.windows import MinuteWindows, Spans
 
-# GPUs read more rarely than the minute: so long the newest reading holds after its minute
+# how long the newest reading holds after its minute, for GPUs that are read more rarely
 _HOLDS_MINUTES = 2
 # readings of one pass over a host's GPUs lie closer together than this
 _ONE_PASS = timedelta(seconds=5)
-# An idle GPU lowers its clock by itself, and the clock is read at one instant, which may fall
-# between two steps. So the highest reading of a minute counts, where a kernel was resident for so
-# much of the time that hardly ever all of them fall there: both of two in 6 % of the minutes.
+# An idle GPU lowers its clock by itself, and a reading may fall between two steps. So the highest
+# reading of a minute counts, and only while a kernel was resident for this share of the time: then
+# both of two readings fall between steps in 6 % of the minutes.
 _BUSY_RATIO = 0.75
 
 # evidence column → column of the GPU table
@@ -55,7 +55,7 @@ _WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "gpus_found": pl.Float64,
     "gpus_found_origin": pl.String,
     "way": pl.Int8,
-    "exporters": pl.String,  # several that show the pod at one time: nothing is read then
+    "exporters": pl.String,  # several show the pod at one time: then no value is known
     **dict.fromkeys(_MEANS, pl.Float64),
     "gpu_clock_event_reasons": pl.String,
     "gpus_lost": pl.Float64,
@@ -225,11 +225,11 @@ def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
 
 
 def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
-    """One row per window: means over its GPUs, how many there are, and why of no more.
+    """One row per window: means over its GPUs, their number, and why values are unknown.
 
-    A pod is on one node. Two exporters that show it at one time are of two clusters, as is a
-    reading that joins servers of two: only ``exporters`` is known then. A pod that moved was on
-    the one first, and then on the other.
+    A pod runs on one node. Where two exporters show it at one time, or a reading joins servers of
+    two clusters, two pods have one name: then only ``exporters`` is known. A pod that moved shows
+    on one exporter after the other.
     """
     exporter = pl.col("exporter")
     at_one_time = pl.col("first").max() < pl.col("last").min() + _ONE_PASS
@@ -239,7 +239,7 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
     rows = devices.group_by("window", maintain_order=True).agg(
         pl.col("way").first(),
         **{name: pl.col(column).mean() for name, column in _MEANS.items()},
-        # a pod that was reborn on other GPUs within the window never had both
+        # a pod that restarted on other GPUs within the window never had both
         gpus_found=(pl.col("last") > pl.col("last").max() - _ONE_PASS).sum().cast(pl.Float64),
         gpus_found_origin=pl.col("origin").first(),
         gpu_clock_event_reasons=pl.col("clock_event_reasons").drop_nulls().bitwise_or(),

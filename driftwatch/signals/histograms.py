@@ -41,9 +41,9 @@ def _by_edges(
 
 
 def by_layout(buckets: pl.Series, edges: pl.Series) -> Iterator[tuple[Indices, Floats, Floats]]:
-    """Histograms of equal edges at a time: rows, edges [k], cumulative counts [rows, k].
+    """Groups of histograms with equal edges: rows, edges [k], cumulative counts [rows, k].
 
-    Rows without as many counts as edges are in none.
+    Rows whose counts do not match their edges are left out.
     """
     if buckets.null_count() == len(buckets):
         return
@@ -67,7 +67,7 @@ def matrix_of(lists: pl.Series, rows: Indices, size: int) -> Floats:
 
 
 def equal_rows(matrix: Floats | Flags) -> Iterator[Indices]:
-    """Numbers of the rows that are the same, a group at a time; mostly all of them are."""
+    """Groups of equal rows, as row numbers; mostly there is one group."""
     if not len(matrix):
         return
     same = (matrix == matrix[0]).all(axis=1)
@@ -101,7 +101,7 @@ def quantile(buckets: pl.Series, edges: pl.Series, q: float) -> Quantile:
         open_ended = np.isinf(upper)
         value = np.where(open_ended, lower, value)
         out = np.stack([value, lower, np.where(open_ended, np.nan, upper)], axis=1)
-        # a single bucket, +Inf, says how many and nothing of where
+        # a single bucket, +Inf, shows no position
         out[(total <= 0) | (len(le) < 2)] = np.nan
         return out
 
@@ -137,8 +137,8 @@ def share_within(
     return pl.DataFrame({"lower": rows[:, 0], "upper": rows[:, 1]}).fill_nan(None)
 
 
-# What is known of the bucket that a target lies in: observations in all, in the buckets below it
-# and in it, its edges, and what all the others sum up to at least and at most.
+# Columns about the bucket that a target lies in: observations in all buckets, in those below it and
+# in it, its edges, and the least and largest sum of all others.
 _CELL = ("total", "below", "inside", "lower", "upper", "others_least", "others_most")
 
 

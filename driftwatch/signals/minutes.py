@@ -1,4 +1,4 @@
-"""The minute: what is kept of one target and one minute, and all that detectors with a past read.
+"""The minute as detectors read it: one row per target and minute.
 
 Counters are increases of the minute and add up over minutes; gauges are means of its scrapes;
 ``*_buckets`` are the minute's cumulative counts by edge (``+Inf`` last) and add up too where the

@@ -1,9 +1,9 @@
 """One target is one process: mark scrapes that another process answered as failed. Pure.
 
-Behind a load balancer two servers answer at one address in turn. Their counters have nothing to do
-with each other, and what one of them counted since it started is no increase of the other. A new
-process begins after the last scrape of the old one; one that was already running then is another
-server. It takes the target over where the old one did not answer for
+Behind a load balancer two servers answer at one address in turn. Their counters are unrelated: a
+difference between them is no increase. A new process begins after the last scrape of the old one; a
+process that was already running then is another server. It takes over the target once the old one
+has not answered for
 :data:`~driftwatch.minutes.continuity.MAX_GAP_SECONDS` (a name that moved to it).
 """
 
@@ -22,16 +22,16 @@ from driftwatch.minutes.continuity import (
 
 ANOTHER_SERVER = "another server answers at this address"
 _HELP = "scrape each server at its own address, not through a load balancer"
-# When the process began, and when its counters were made, minutes later while a model is loaded: a
-# scrape that lacks one of them (a query that failed) is compared by the other.
+# When the process began, and when its counters were created, minutes later if a model is loaded. A
+# scrape that lacks one of them (a failed query) is compared by the other.
 _TIMES = ("process_start_time_seconds", "created_seconds")
 
 
 def fail_foreign_scrapes(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl.DataFrame:
     """The scrapes; those that another server answered are failed scrapes with the reason.
 
-    ``scrapes``: scrape table, any order; ``before``: scrapes of the same targets before these, the
-    last usable ones at least; what failed among them says nothing.
+    ``scrapes``: scrape table, any order; ``before``: earlier scrapes of the same targets, at least
+    the last usable ones.
     Returns: the rows in order; the same object where no target has two processes.
     """
     earlier = scrapes.clear() if before is None else before

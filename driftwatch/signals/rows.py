@@ -1,4 +1,4 @@
-"""Totals of a window → the evidence columns that vLLM alone can fill."""
+"""Totals of a window → the evidence columns that need only vLLM's page and the configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from driftwatch.collect.schema import KEY
 from driftwatch.knobs import COLUMN_KNOBS
 
 _SECONDS = pl.col("duration_seconds")
-# The columns of the serving frame that joins in: what is configured, per target.
+# The serving frame: what is configured, one row per target.
 SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "instance": pl.String,
     "engine": pl.String,
@@ -25,7 +25,7 @@ SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "slo_share": pl.Float64,
 }
 _OF_WINDOW = (*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end")
-# Of them those that a stored row has as they were then.
+# Settings that a stored row has as they were then.
 STORED_SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens", "kv_block_tokens")
 
 
@@ -55,7 +55,7 @@ def current_settings(
 def stored_settings(
     windows: pl.DataFrame, serving: pl.DataFrame, stored: pl.DataFrame
 ) -> pl.DataFrame:
-    """Settings per window as its last row had them; what is not stored as configured now."""
+    """Settings per window as stored in its last row; settings not stored are those of now."""
     now = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
         max_num_batched_tokens_configured=pl.col("max_num_batched_tokens")
     )
@@ -63,16 +63,16 @@ def stored_settings(
     return now.with_columns(then).select(_OF_WINDOW)
 
 
-# Steps that hold so many times the budget show that another one is in force.
+# Steps that exceed the budget by this factor show that another one is in force.
 EXCEEDED_RATIO = 1.25
 
 
 def with_budget_in_force(settings: pl.DataFrame, step_tokens: pl.Series) -> pl.DataFrame:
-    """Settings without a max_num_batched_tokens that the steps exceed: vLLM runs with another.
+    """Clear a max_num_batched_tokens that the steps exceed: vLLM runs with another one.
 
-    ``step_tokens``: the most a step of a minute since the engine's start.
-    ``max_num_batched_tokens_exceeded`` is whether they do; NULL where an input is unknown. A stored
-    row has no budget that its steps exceeded: there they are held against the configured one.
+    ``step_tokens``: largest tokens per step of any minute since the engine's start. The result has
+    ``max_num_batched_tokens_exceeded``; NULL where an input is unknown. A stored row has no budget
+    that its steps exceeded: there the configured one is compared.
     """
     then = pl.col("max_num_batched_tokens")
     budget = pl.coalesce(then, "max_num_batched_tokens_configured")
@@ -116,7 +116,7 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     ``totals``: from :meth:`driftwatch.signals.windows.MinuteWindows.totals`; ``serving``:
     :data:`SERVING_SCHEMA`, one row per window, in the windows' order.
     Returns: instance, engine, pool, start, end and evidence columns; plus
-    ``prompt_tokens_buckets``, ``generation_tokens_buckets`` with their edges, for those who compare
+    ``prompt_tokens_buckets``, ``generation_tokens_buckets`` with their edges, to compare
     distributions.
     """
     settings = serving.select(c for c in SERVING_SCHEMA if c not in ("instance", "engine"))

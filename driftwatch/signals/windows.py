@@ -26,7 +26,7 @@ _FLAGS = ("restarted", "configuration_changed")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Which rows each window has: from ``first`` to ``last``, both included; none if first > last.
+    """The rows of each window: from ``first`` to ``last``, both included; none if first > last.
 
     Both are row numbers, one per window.
     """
@@ -190,15 +190,16 @@ class MinuteWindows:
         return self._rows_at(columns, self._last_observed(spans)).get_columns()
 
     def last_row(self, columns: Sequence[str], spans: Spans) -> pl.DataFrame:
-        """The columns of each window's last observed minute, of its last one without any."""
+        """The columns of each window's last observed minute, else of its last minute."""
         observed = self._last_observed(spans)
         last = np.where(spans.filled, spans.last, -1)
         return self._rows_at(columns, np.where(observed >= 0, observed, last))
 
     def flags(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
-        """Whether each is set in any minute of each window; NULL where one does not know it.
+        """Whether each flag is set in an observed minute of each window.
 
-        NULL too where none was observed; an unobserved minute counts in its own window only.
+        NULL where an observed minute does not know it, or none was observed. A window of one minute
+        has that minute's flags, observed or not.
         """
         if spans.of_one_row:
             return self.at_end(columns, spans).get_columns()
@@ -301,8 +302,8 @@ class MinuteWindows:
         newest = at[np.maximum(spans.last, 0)]
         return np.where(spans.filled & (newest >= spans.first), newest, -1)
 
-    def most_of(self, column: str, spans: Spans) -> pl.Series:
-        """The most of a column over each window's minutes."""
+    def maximum(self, column: str, spans: Spans) -> pl.Series:
+        """The maximum of a column over each window's minutes."""
         window, row = self._expanded(spans)
         most = np.full(len(spans.first), np.nan)
         np.fmax.at(most, window, self.rows[column].to_numpy()[row])
@@ -319,7 +320,6 @@ def _minutes(ends: pl.Series) -> Integers:
 
 
 def _is_set(flags: pl.Series) -> Flags:
-    """NULL is not."""
     found: Flags = flags.cast(pl.Float64).to_numpy() == 1.0
     return found
 
@@ -334,7 +334,7 @@ def _summed(values: Floats, observed: Flags, spans: Spans, *, strict: bool = Tru
     columns = [np.where(known, values, 0.0), observed[:, None].astype(np.int64)]
     if lacking.any():  # else what is observed is known
         columns = [columns[0], known.astype(np.int64), lacking.astype(np.int64)]
-    # the last row stands for what lies outside of a window
+    # an added row of zeros stands for rows outside of a window
     padded = [np.vstack([one, np.zeros((1, one.shape[1]), one.dtype)]) for one in columns]
     totals = [np.zeros((len(spans.first), one.shape[1]), one.dtype) for one in columns]
     longest = int((spans.last - spans.first).max(initial=-1)) + 1

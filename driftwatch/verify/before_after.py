@@ -42,7 +42,7 @@ def around_change(
 def judged_at(
     opened: Verification, minutes: Minutes, at: datetime, slo: Slo | None
 ) -> Verification:
-    """A verification by all minutes up to ``at``; ``slo``: None = no latency targets."""
+    """Judge a verification by all minutes up to ``at``; ``slo``: None = no latency targets."""
     key = TargetKey(opened.instance, opened.engine)
     known = minutes(key, opened.change.at - LOOK_BACK, at)
     return verified(opened, *around_change(known, opened.change.at, at), at, slo=slo)

@@ -16,7 +16,7 @@ from driftwatch.model import Fingerprint, KnobMove, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
 
 SEQS, BUDGET = COLUMN_KNOBS
-# knob → the text of an inferred value with its source; of a budget it is a lower bound
+# knob → the text of an inferred value with its source; a budget is a lower bound
 INFERRED = {
     SEQS: "{:.0f} (most that ran at once)",
     BUDGET: "at least {:.0f} (by the size of its steps)",
@@ -27,10 +27,10 @@ INFERRED = {
 class Running:
     """Settings and release of a server at one time; unknown ones are left out."""
 
-    # what the server, its labels or the configuration report; nothing inferred
+    # as the server, its labels or the configuration report it; nothing inferred
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    # knob → the cap that the plateau of running requests shows, and the least token budget that
-    # the steps prove, where they exceed the one that was read
+    # knob → the cap that the plateau of running requests shows, or the least token budget that the
+    # steps prove where they exceed the one that was read
     inferred: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -41,13 +41,13 @@ class Run:
     now: Running
     before: Running | None = None  # None = it did not start lately
     started_at: datetime | None = None
-    most_requests: float = 0.0  # that ran at once since the start
+    most_requests: float = 0.0  # most requests that ran at once since the start
 
 
 def running(
     row: Mapping[str, Any], fingerprint: Fingerprint, before: Running | None = None
 ) -> Running:
-    """What runs in a minute; what its row leaves out is taken from the minute before.
+    """What runs in a minute; the minute before fills the gaps of its row.
 
     ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
     ``max_num_batched_tokens``, ``step_tokens_max_of_process`` and, where it is known,
@@ -75,14 +75,14 @@ def running(
 
 
 def _budget_of_steps(row: Mapping[str, Any], now: Fingerprint) -> float | None:
-    """The budget that the steps prove, where they exceed the one that was read."""
+    """The least budget that the steps prove; None where they do not exceed the one read."""
     tokens = row.get("step_tokens_max_of_process")
     if row.get(BUDGET) is not None or BUDGET not in now.knobs or not tokens:
         return None
     return float(least_budget(tokens))
 
 
-@lru_cache(1024)  # many servers, each minute, have the same
+@lru_cache(1024)  # many servers have the same, minute after minute
 def _of_page(cache_config: str | None) -> Fingerprint:
     return fingerprint_of({}, Serving(), cache_config)
 
@@ -90,10 +90,9 @@ def _of_page(cache_config: str | None) -> Fingerprint:
 def changed(
     before: Running, now: Running, at: datetime, most_requests: float | None = None
 ) -> Change | None:
-    """What changed between two runs; None where nothing did, or nobody can tell.
+    """What changed between two runs; None = nothing, or unknown.
 
-    ``most_requests``: that ran at once since then; more than an inferred cap allowed are another
-    cap.
+    ``most_requests``: most that ran at once since then; above an inferred cap they prove a new cap.
     """
     read = differences(before.fingerprint, now.fingerprint)
     what = {one.name: (one.before, one.now) for one in read if one.group != "identity"}
@@ -111,9 +110,7 @@ def changed(
 def _inferred(
     before: Running, now: Running, name: str, most_requests: float | None
 ) -> tuple[str, str] | None:
-    """A knob before and after, where one of both was inferred; None where it is the same, or one
-    is unknown.
-    """
+    """A knob before and after, where one value is inferred; None = the same, or one is unknown."""
     read_before, read_now = (one.fingerprint.knobs.get(name) for one in (before, now))
     one, other = before.inferred.get(name), now.inferred.get(name)
     was = read_before if one is None else INFERRED[name].format(one)
@@ -135,7 +132,7 @@ def _inferred(
 def advised_by(change: Change, moves: Sequence[KnobMove]) -> bool:
     """Whether an advice asked for this change: the same knobs in the same directions.
 
-    A change of one knob of a pair is not what was advised: its forecast is for both.
+    A change of one knob of an advised pair does not count: the forecast is for both.
     """
     return bool(moves) and all(_moved_as(change, move) for move in moves)
 
@@ -148,7 +145,7 @@ def _moved_as(change: Change, move: KnobMove) -> bool:
 
 
 def verification_id(target: TargetKey, change: Change) -> str:
-    """The id of the verification of a change, of its server and time."""
+    """The id of a change's verification: a hash of server, kind and time."""
     text = "\n".join([*target, change.kind, change.at.astimezone(UTC).isoformat(), ""])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

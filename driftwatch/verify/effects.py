@@ -1,12 +1,11 @@
 """Every figure at matched traffic, before and after, and the interval of its difference.
 
-What a figure would have been is, for each minute after the change, the mean of its neighbours
-before it, moved to its own traffic by one regression. The error of the difference is that of a
-moving-block bootstrap (Künsch, Annals of Statistics 17, 1989): neighbouring minutes share queues
-and long requests, so whole blocks are drawn. Of a sum its variance has a closed form, so nothing
-needs to be drawn. An engine's speed wanders by some per cent over hours besides, which no block
-shows; that is no effect of a change, and its variance is added. Times and rates are compared by
-their logarithm.
+A minute after the change is compared with the mean of its neighbours before it, which one
+regression moves to the minute's own traffic. The error of the difference is that of a moving-block
+bootstrap (Künsch, Annals of Statistics 17, 1989): neighbouring minutes share queues and long
+requests, so whole blocks are drawn. The variance of a sum has a closed form, so no draw is needed.
+An engine's speed also wanders by some per cent over hours, which no block shows. That is no effect
+of a change: its variance is added. Times and rates are compared by their logarithm.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from driftwatch.verify.figures import E2E, FIGURES, IN_TARGET, RUNNING, TOKENS, 
 from driftwatch.verify.matching import Matched
 from driftwatch.verify.verification import Effect
 
-# Minutes of a block: a queue and the longest requests are over by then. A shorter stretch has at
-# least so many blocks.
+# Length of a block: a queue and the longest requests are over by then. A short stretch has shorter
+# blocks, at least FEWEST_BLOCKS.
 BLOCK_MINUTES, FEWEST_BLOCKS = 20, 4
-# Standard deviation of a figure's hours at like load while nothing changes (logarithm; of a share
-# p: over p (1 - p)), and how long it takes to forget. Queues amplify a few per cent of speed.
+# How much a figure wanders at equal load without a change: standard deviation of its logarithm (a
+# share p: divided by p (1 - p)), and correlation time. Queues amplify a few per cent of speed.
 WANDER = {TTFT: 0.18, WAIT: 0.3, E2E: 0.09, RUNNING: 0.08, TOKENS: 0.06}
 WANDER_ELSE, WANDER_SHARE, WANDER_MINUTES = 0.045, 0.4, 120.0
-# Standard deviation that a slope of the logarithm is believed to have. Nothing is moved by more
-# than a factor of e.
+# Prior standard deviation of a slope of the logarithm, and the farthest that traffic moves a
+# figure: a factor of e.
 SLOPE_SD, FARTHEST = 1.0, 1.0
 LEAST_NOISE = 1e-8  # variance of a minute
 
@@ -38,10 +37,10 @@ LEAST_NOISE = 1e-8  # variance of a minute
 def effects_of(
     matched: Matched, slo: Slo | None, forecast: Mapping[str, float], confidence: float
 ) -> dict[str, tuple[Effect, float]]:
-    """Figure → its effect, and the part of its variance that more minutes afterwards leave.
+    """Figure → its effect, and the share of its variance that later minutes cannot reduce.
 
-    Of the figures that both sides know, in the order of FIGURES. ``slo``: latency targets; None =
-    no shares of requests in target; ``forecast``: figure → what was promised.
+    Only figures that both sides know, in the order of FIGURES. ``slo``: latency targets; None = no
+    shares of requests in target; ``forecast``: figure → promised value.
     """
     was, now = (parts(side, slo) for side in (matched.before, matched.after))
     known = (name for name in FIGURES if name in was and name in now)
@@ -78,7 +77,7 @@ def _estimate(
     middle = (before + after) / 2
     sd = WANDER_SHARE * middle * (1 - middle) if share else WANDER.get(name, WANDER_ELSE)
     variances = [
-        variance + sd**2 * _wander(len(side)) + (_counted(value, figure[1].sum()) if share else 0)
+        variance + sd**2 * _wander(len(side)) + (_binomial(value, figure[1].sum()) if share else 0)
         for (variance, _), (_, side, figure, value) in zip(noise, sides, strict=True)
     ]
     # Welch's degrees of freedom (Biometrika 34, 1947), of the blocks of both sides
@@ -94,10 +93,10 @@ def _estimate(
 
 
 def _difference(values: tuple[float, float], wide: list[float], share: bool) -> tuple[float, float]:
-    """Limits of after - before, from those of both sides; no figure falls by more than it is.
+    """Limits of after - before, from those of both sides; no figure falls below 0.
 
-    As Zou and Donner have it ("Construction of confidence limits about effect measures", Statistics
-    in Medicine 27, 2008).
+    Method: Zou and Donner, "Construction of confidence limits about effect measures", Statistics in
+    Medicine 27, 2008.
     """
     below, above = wide, wide
     if not share:
@@ -109,7 +108,7 @@ def _difference(values: tuple[float, float], wide: list[float], share: bool) -> 
 
 
 def _moved(matched: Matched, was: Floats, now: Floats, share: bool) -> Floats:
-    """By how much a figure's neighbours differ for their traffic, [after]; logs but of a share."""
+    """How far the traffic of a minute moves its neighbours' figure, [after]: logs, or a share."""
     rows = []
     for (top, bottom), x in zip((was, now), matched.traffic, strict=True):
         known = (bottom > 0) & (share | (top > 0))
@@ -117,7 +116,7 @@ def _moved(matched: Matched, was: Floats, now: Floats, share: bool) -> Floats:
             y = top[known] / bottom[known]
             y, weight = (y if share else np.log(y)), bottom[known] / bottom[known].sum()
             x, y = x[known] - weight @ x[known], y - weight @ y
-            # of each side: where every request is in target there is no slope
+            # weighted per side: where every request is in target there is no slope
             rows.append((x, y, weight * len(y) / (weight @ y**2 + LEAST_NOISE)))
     x, y, sure = (np.concatenate(each) for each in zip(*rows, strict=True))
     gram = (x * sure[:, None]).T @ x + np.eye(x.shape[1]) / SLOPE_SD**2
@@ -128,7 +127,7 @@ def _moved(matched: Matched, was: Floats, now: Floats, share: bool) -> Floats:
 
 
 def _noise(errors: Floats, minute: Integers) -> tuple[float, float]:
-    """Variance of the sum of errors under draws of whole blocks, and how many blocks there are."""
+    """Variance of the sum of errors under draws of whole blocks, and the number of blocks."""
     length = max(1, min(BLOCK_MINUTES, len(minute) // FEWEST_BLOCKS))
     grid = np.zeros(int(minute[-1] - minute[0]) + 1)
     grid[minute - minute[0]] = errors
@@ -139,12 +138,12 @@ def _noise(errors: Floats, minute: Integers) -> tuple[float, float]:
 
 
 def _wander(minutes: int) -> float:
-    """Variance of the mean of an Ornstein-Uhlenbeck process of variance 1 over so long."""
+    """Variance of the mean of an Ornstein-Uhlenbeck process of variance 1 over these minutes."""
     x = minutes / WANDER_MINUTES
     return 2 * (x - 1 + math.exp(-x)) / (x * x)
 
 
-def _counted(value: float, requests: float) -> float:
-    """Variance of a share by its count; where every request was in target, one more could miss."""
+def _binomial(value: float, requests: float) -> float:
+    """Variance of a share by its count; not 0 where every request was in target (Agresti-Coull)."""
     shifted = (value * requests + 2) / (requests + 4)
     return shifted * (1 - shifted) / (requests + 4)

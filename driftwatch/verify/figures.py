@@ -1,4 +1,4 @@
-"""What is compared: figures of a minute as a numerator over a denominator, which add up."""
+"""Figures to compare: each minute has a numerator and a denominator, which add up."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from driftwatch.signals.histograms import share_within
 
 
 class Figure(NamedTuple):
-    """What is compared: an evidence column or a share in target."""
+    """A figure to compare: an evidence column or the share of requests in target."""
 
     name: str
     unit: str  # base unit, "1" for ratios
     better: Literal["higher", "lower", "neither"]  # which way is good
-    words: str  # what a text calls it
-    times: str = ""  # stem of a minute's sum and count of times; a figure without is another ratio
+    words: str  # its name in a text
+    times: str = ""  # stem of its columns ``_sum`` and ``_count``; empty = it is no mean of times
     forecast: str = ""  # its name in a forecast (driftwatch.recommend.advice.Candidate)
 
 
@@ -44,9 +44,9 @@ WORDS = {name: figure.words for name, figure in FIGURES.items()}
 def parts(minutes: pl.DataFrame, slo: Slo | None) -> dict[str, Floats]:
     """Figure → numerator and denominator of every minute, [2, minutes]; 0 and 0 where unknown.
 
-    Figures that no minute knows are left out. A request in target meets every target: no more of a
-    minute than meet the one that fewest meet. Where a target lies inside a bucket, those below the
-    bucket count: the same bound on both sides of a comparison.
+    Figures that no minute knows are left out. A request in target meets every target, so a minute
+    counts as many requests as meet the strictest one. Where a target lies inside a bucket, only
+    requests below the bucket count: the same bound on both sides of a comparison.
 
     ``slo``: latency targets; None = no shares.
     """

@@ -19,16 +19,16 @@ from driftwatch.arrays import Floats
 # A minute that was observed for less gives no reliable load.
 LEAST_SECONDS = 30.0
 WAITING_REQUESTS = 1.0  # in the mean of a minute: below it there is no queue
-# A queue is made by the load of the minutes before, and lengths of single minutes are noisy.
+# A queue depends on the load of the minutes before, and lengths of single minutes are noisy.
 LOAD_MINUTES, QUEUE_MINUTES, LENGTH_MINUTES = 5, 20, 5
-# Matched columns, each with the factor by which two minutes may differ.
+# Matched columns, each with the largest factor between two minutes.
 ALIKE = {
     "requests_per_second": 1.2,
     "recent_requests_per_second": 1.2,
     "prompt_tokens_mean": 1.25,
     "generation_tokens_mean": 1.25,
 }
-# A longer wait only shows for how long a backlog had grown, and a restart ends any backlog.
+# A longer wait only shows how long a backlog has grown, and a restart ends any backlog.
 LONGEST_WAIT_SECONDS = 60.0
 LENGTHS = ("prompt_tokens_mean", "generation_tokens_mean")
 
@@ -39,13 +39,13 @@ def with_traffic(minutes: pl.DataFrame) -> pl.DataFrame:
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of one target, by end. Returns
     the rows with offered requests/s (mean of the last five and of twenty minutes; NULL where first
     tokens were not counted), both mean lengths (of five minutes around; NULL without a finished
-    request), ``saturated`` (requests waited), ``backlogged`` (for long) and ``carried`` (they began
-    to wait under a higher load, so the minute's figures are that load's).
+    request), ``saturated`` (requests waited), ``backlogged`` (they waited for long) and ``carried``
+    (the queue began under a higher load, so the minute's figures are that load's).
     """
     follows = pl.col("end") - pl.col("end").shift(1) <= pl.duration(seconds=90)
     follows = follows.fill_null(False) & ~pl.col("restarted").fill_null(False)
     waiting = pl.col("waiting_requests")
-    # a minute's queue grows by half of what its neighbours' means differ by
+    # a minute's queue grows by half the difference of its neighbours' means
     grown = ((waiting.shift(-1) - waiting.shift(1)) / 2).over("run").fill_null(0.0)
     arrived = (pl.col("ttft_seconds_count") + grown).clip(lower_bound=0.0)
     offered = pl.when(pl.col("duration_seconds") > 0).then(arrived / pl.col("duration_seconds"))
@@ -83,7 +83,7 @@ def _mean_length(name: str) -> pl.Expr:
 
 
 def comparable(minutes: pl.DataFrame) -> pl.DataFrame:
-    """Minutes that were observed for long enough, served their own requests, and had no restart."""
+    """Minutes observed for long enough, with load and lengths of their own, and no restart."""
     flags = ("restarted", "configuration_changed", "carried")
     return minutes.filter(
         (pl.col("duration_seconds") >= LEAST_SECONDS).fill_null(False),
@@ -97,9 +97,9 @@ def comparable(minutes: pl.DataFrame) -> pl.DataFrame:
 class Matched:
     """Minutes after a change, each with its neighbours before it."""
 
-    before: pl.DataFrame  # those that are anybody's neighbour
-    after: pl.DataFrame  # those that have one
-    pairs: Any  # csr_matrix, [after, before] how near neighbours are: 1 = alike, 0 = at the caliper
+    before: pl.DataFrame  # minutes with a neighbour after the change
+    after: pl.DataFrame  # minutes with a neighbour before it
+    pairs: Any  # csr_matrix, [after, before] nearness of neighbours: 1 = equal, 0 = at the caliper
     traffic: tuple[Floats, Floats]  # [before, columns], [after, columns] logarithms of ALIKE
 
     @property
@@ -122,7 +122,7 @@ def matched(before: pl.DataFrame, after: pl.DataFrame, by: Sequence[str] = tuple
     if all(pairs.shape):
         trees = (cKDTree(side / scale) for side in (other, one))
         near = next(trees).sparse_distance_matrix(next(trees), 1.0, np.inf, "coo_matrix")
-        near.data = 1.0 - near.data  # the nearer the more, to nothing at the caliper
+        near.data = 1.0 - near.data  # distance → nearness
         pairs = near.tocsr()
     b, a = (np.flatnonzero(np.asarray(pairs.sum(axis=axis)).ravel()) for axis in (0, 1))
     return Matched(before[b], after[a], pairs[a][:, b], (one[b], other[a]))

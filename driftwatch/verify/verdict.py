@@ -19,14 +19,14 @@ from driftwatch.verify.figures import E2E, FIGURES, IN_TARGET, ITL, TOKENS, TTFT
 from driftwatch.verify.matching import ALIKE, LENGTHS, matched
 from driftwatch.verify.verification import Effect, Verdict, Verification
 
-# After a change; a day later the minutes before it are no longer kept.
+# Matched minutes that a verdict takes. A day after a change the minutes before it are deleted.
 FEWEST_MINUTES, MOST_MINUTES = 10, 1440
-# A share in target that falls by more hurts; so does a time or a rate that gets worse by more.
+# Harm: the share in target falls by more, or a time or a rate gets worse by more.
 HARM_SHARE, HARM_RATIO = 0.02, 0.05
-# A forecast of the time between tokens may be off by so much (the gate of its own calibration).
+# Error allowed to a forecast of the time between tokens (the gate of its calibration).
 PRICE_RATIO = 0.10
 
-# The verdict is about the first figure with a promised gain, else the first that was measured.
+# The verdict is on the first figure with a promised gain, else on the first measured one.
 _PROMISES, _UNPROMISED = (IN_TARGET, TTFT, TOKENS, ITL), (IN_TARGET, E2E, TTFT, ITL, TOKENS)
 
 Values = Mapping[str, float]
@@ -41,7 +41,7 @@ def verified(
     slo: Slo | None = None,
     confidence: float = 0.95,
 ) -> Verification:
-    """The verification with what the minutes say now; its verdict is never "open".
+    """Judge a verification by these minutes; its verdict is never "open".
 
     ``before``, ``after``: from :func:`driftwatch.verify.matching.comparable`; ``slo``: latency
     targets; None = those that the forecast was made for.
@@ -52,13 +52,13 @@ def verified(
     if slo is None and made_for_slo:
         slo = Slo(*promised_for)
     elif forecast and slo is not None and (slo.ttft_seconds, slo.tpot_seconds) != promised_for:
-        forecast = {**forecast, "in_target_ratio": None}  # a share in other targets
+        forecast = {**forecast, "in_target_ratio": None}  # the share is of other targets
     if (several := len(opened.change.what)) > 1:
         notes.append(f"{several} things changed at once: the verdict is on all of them together")
     pairs = matched(before.filter(~pl.col("backlogged")), after)
     full = matched(before.filter("saturated"), after.filter("saturated"), LENGTHS)
     full_load = min(pairs.minutes) < FEWEST_MINUTES <= min(full.minutes)
-    if full_load:  # times tell for how long a backlog grew: what is served says what is possible
+    if full_load:  # times show how long a backlog grew; tokens/s show the capacity
         pairs, forecast = full, None
         notes.append("requests waited before and after: only tokens/s at full load are compared")
     load = float(pairs.after["requests_per_second"].sum()) / max(1, len(pairs.after))
@@ -90,7 +90,7 @@ def verified(
 
 
 def _still_missed(after: pl.DataFrame, slo: Slo | None) -> float | None:
-    """The share that missed a target, where fewer met it than must; else None, as where unknown."""
+    """The share of requests that missed a target; None = no more than allowed, or unknown."""
     kept = parts(after, slo).get(IN_TARGET) if len(after) else None
     if kept is None or slo is None:
         return None
@@ -110,30 +110,30 @@ def _judge(
     forecast: Mapping[str, Any] | None,
     minutes: tuple[int, int],
 ) -> tuple[str | None, Verdict, str, int | None]:
-    """The figure that decided, the verdict, its reason, and how many more minutes would settle."""
+    """The deciding figure, the verdict, its reason, and how many more minutes would settle it."""
     if not found:
         text = f"{minutes[0]} min before and {minutes[1]} min after have the same load and lengths"
-        return None, "INCONCLUSIVE", f"{text}, and it takes {FEWEST_MINUTES} of each", None
+        return None, "INCONCLUSIVE", f"{text}; a verdict needs {FEWEST_MINUTES} of each", None
     promises, today = promised(forecast), promised((forecast or {}).get("today"))
     effects = {name: effect for name, (effect, _) in found.items()}
     name = _primary(effects, promises, today)
     effect, words, margin = effects[name], WORDS[name], _margin(effects[name])
-    gain, low, high = towards_good(effect)
+    gain, low, high = improvement(effect)
     goal = None if forecast is None else _goal(effect, promises, today)
     if (harm := _harm(effects, promises, today)) is not None:
         return name, "FAIL", harm, None
     if low > 0 and (goal is not None or gain >= margin):
         return name, "PASS", f"{words} improved", None
     if goal is not None and high < goal:
-        return name, "FAIL", f"{words} did not improve as was promised", None
+        return name, "FAIL", f"{words} did not improve as promised", None
     if kind == "release" and low > -margin:
         return name, "PASS", f"{words} no worse", None
-    # the interval must leave out no change or the promise, or show the least change that counts
+    # to settle it, the interval must exclude 0 or the promise, or be as narrow as the margin
     if goal is None:
         shrink, aim = 2 * margin / (high - low), f"show a difference of {_size(margin, effect)}"
     else:
         shrink, aim = max(gain / (gain - low), (goal - gain) / (high - gain)), "settle it"
-    # a part of its variance is fixed by the minutes before; the rest falls as 1 / minutes
+    # the minutes before fix a part of the variance; the rest falls as 1 / minutes
     fixed, more = found[name][1], None
     if fixed < shrink**2 < 1:
         more = math.ceil(minutes[1] * ((1 - fixed) / (shrink**2 - fixed) - 1))
@@ -156,8 +156,8 @@ def _primary(effects: Mapping[str, Effect], promises: Values, today: Values) -> 
 
 
 def _goal(effect: Effect, promises: Values, today: Values) -> float:
-    """How far the promise would have moved the figure, towards good."""
-    if effect.name not in promises:  # capacity is promised: a time without waits would show
+    """The promised improvement of the figure."""
+    if effect.name not in promises:  # only capacity was promised: expect a visible gain
         return 2 * HARM_RATIO * effect.before
     promise, base = promises[effect.name], today.get(effect.name, effect.before)
     relative = effect.name != IN_TARGET and base > 0
@@ -166,10 +166,10 @@ def _goal(effect: Effect, promises: Values, today: Values) -> float:
 
 
 def _harm(effects: Mapping[str, Effect], promises: Values, today: Values) -> str | None:
-    """What got worse for certain and was not the price, in words; None where nothing did."""
-    # with targets, a longer time inside them is no harm
+    """What certainly got worse beyond the forecast price, in words; None = nothing."""
+    # where latency targets are set, a longer time within them is no harm
     for name in (IN_TARGET if IN_TARGET in effects else E2E, TOKENS):
-        if name in effects and towards_good(effects[name])[2] < -_margin(effects[name]):
+        if name in effects and improvement(effects[name])[2] < -_margin(effects[name]):
             return f"{WORDS[name]} {'fell' if FIGURES[name].better == 'higher' else 'rose'}"
     if ITL in effects and ITL in promises:
         itl = effects[ITL]
@@ -188,7 +188,7 @@ def _size(value: float, effect: Effect) -> str:
     return f"{100 * value:.0f} points" if is_share else f"{100 * value / effect.before:.0f} %"
 
 
-def towards_good(effect: Effect) -> tuple[float, float, float]:
+def improvement(effect: Effect) -> tuple[float, float, float]:
     """The difference and its limits, positive = better."""
     moved = effect.after - effect.before
     if FIGURES[effect.name].better == "higher":

@@ -16,7 +16,7 @@ Kind = Literal["knobs", "release"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became different, and when."""
+    """What changed on a server, and when."""
 
     kind: Kind
     at: datetime
@@ -33,7 +33,7 @@ class Effect:
     after: float
     low: float
     high: float
-    forecast: float | None  # what was promised; None without a promise
+    forecast: float | None  # the promised value; None = nothing was promised
     unit: str  # base unit, "1" for ratios
 
 
@@ -51,17 +51,17 @@ class Verification(Document):
     verdict: Verdict = "open"
     reason: str = ""
     effects: tuple[Effect, ...] = ()
-    # share of the requests compared after the change that missed a latency target, where fewer
-    # met it than must; None = enough did, or unknown
+    # share of the requests compared after the change that missed a latency target; None = no more
+    # than the SLO allows, or unknown
     still_missed_ratio: float | None = None
     matched_minutes: tuple[int, int] = (0, 0)
-    # at least so many more afterwards would settle it; None where none would, or it is settled
+    # least number of further minutes that would settle it; None = settled, or none would
     more_minutes: int | None = None
     # forecast of the advice; None = nobody advised the change
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None  # the incident that advised it; None = none
     notes: tuple[str, ...] = ()
-    # who wrote down what changed (``driftwatch verify --setting``); None = a source shows it
+    # who recorded the change (``driftwatch verify --setting``); None = a source shows it
     confirmed_by: str | None = None
 
     @property

@@ -1,1 +1,1 @@
-"""vLLM's arguments wherever they stand: the settings that driftwatch reads, and what is wrong."""
+"""vLLM's command-line arguments: the settings that driftwatch reads, and mistakes in them."""

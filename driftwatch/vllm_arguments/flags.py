@@ -1,6 +1,6 @@
-"""vLLM's command line: its words, the flags that driftwatch reads, and what is wrong with them.
+"""vLLM's command line: its words, the flags that driftwatch reads, and mistakes in them.
 
-Nothing of a check is raised; each problem is added to the file, at its flag.
+A check raises no error: it adds each problem to the file, at its flag.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Flag(NamedTuple):
 def human_int(text: str) -> int:
     """A number as vLLM's command line takes it: ``8192``, ``8k`` = 8,000, ``8K`` = 8,192.
 
-    Raises ValueError: it is no such number.
+    Raises ValueError: vLLM would not take it.
     """
     text = text.strip()
     match = _HUMAN.fullmatch(text)
@@ -75,7 +75,7 @@ def words_of(args: Sequence[str]) -> list[str]:
 
 
 def flags_of(args: Sequence[str]) -> Iterator[Flag]:
-    """Every word of a command line as a flag with its value, those that are none as well."""
+    """Every word of a command line as a flag with its value, even if it is none."""
     words = words_of(args)
     for word, following in zip(words, [*words, None][1:], strict=True):
         written, equals, attached = word.partition("=")
@@ -101,7 +101,7 @@ _WITH_SUFFIX = frozenset({"max_model_len", "max_num_batched_tokens", "max_num_qu
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A flag that vLLM does not have."""
+    """A flag that vLLM no longer has, or never had."""
 
     until: str | None  # the release that removed it; None = there never was one
     instead: str
@@ -125,7 +125,7 @@ GONE: Mapping[str, Gone] = {
 }
 
 
-# vLLM's own flags that are spelt nearly as one of FIELDS
+# flags of vLLM that are spelt nearly like one of FIELDS
 _OTHERS = frozenset({"--max-log-len", "--max-num-queued-reqs", "--max-num-scheduled-tokens"})
 
 
@@ -144,8 +144,8 @@ def misspelt(name: str) -> str | None:
 def number_of(flag: Flag) -> int | None:
     """The value of a flag of :data:`FIELDS`.
 
-    None where only a shell or Kubernetes knows it (``$SEQS``, ``{{ .seqs }}``), and where it says
-    "unset": ``auto``, -1, and 0 of what 0 turns off.
+    None where only a shell or Kubernetes knows it (``$SEQS``, ``{{ .seqs }}``), and where it means
+    "unset": ``auto``, -1, or a 0 that turns the setting off.
 
     Raises ValueError: it has no value, or one that vLLM refuses.
     """
@@ -167,7 +167,7 @@ def number_of(flag: Flag) -> int | None:
 
 
 def check_text(text: Scalar, file: YamlFile) -> None:
-    """Add every problem of a command line, or of what follows ``vllm serve``, at its flag."""
+    """Add every problem of a command line, or of the part after ``vllm serve``, at its flag."""
     line = str(text.value)
     try:
         words = plain_words(line)

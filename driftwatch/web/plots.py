@@ -26,7 +26,7 @@ from driftwatch.numbers import (
     times,
     tokens,
 )
-from driftwatch.plots.plot import Panel, Plot, Series, panels, plot
+from driftwatch.plots.plot import Panel, Plot, Series, panel_plot, plot
 from driftwatch.plots.scales import Axis
 from driftwatch.web.signals import (
     LATENCIES,
@@ -66,7 +66,7 @@ def signal_plot(
     words = {name: one.word or one.unit for name, one in SIGNALS.items()}
     unknown = {o[0]: " and ".join(words[name] for name in o) for o in every if o not in drawn}
     several = [_panel(names, table, width, span, bands) for names in drawn or every]
-    return panels(title, several, _time_axis(span, width), around=list(around)), unknown
+    return panel_plot(title, several, _time_axis(span, width), shared=list(around)), unknown
 
 
 def _rate(table: pl.DataFrame) -> str:
@@ -227,7 +227,7 @@ def incident_plot(
     title = "; ".join(finding for _, finding in parts)
     if not title.startswith(_NO_TOKENS):
         title = f"Worst {duration(width)}: {title}"
-    return panels(title, [panel for panel, _ in parts], _time_axis(span, width), around=around)
+    return panel_plot(title, [panel for panel, _ in parts], _time_axis(span, width), shared=around)
 
 
 def _missed_panels(

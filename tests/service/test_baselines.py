@@ -12,7 +12,7 @@ import pytest
 from fakes.manual_clock import ManualClock
 from service_cases import shipped_plan
 
-from driftwatch.baselines.in_force import in_force, learnt, no_releases, with_releases
+from driftwatch.baselines.in_force import in_force, no_releases, update_releases, with_releases
 from driftwatch.baselines.proposals import marked, propose
 from driftwatch.baselines.windows import Acceptance, accepted_baseline, baselines_of, measured
 from driftwatch.collect.recordings.text import RecordingSource
@@ -115,10 +115,10 @@ def _minutes(*ends: datetime) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["instance", "engine", "start", "end"], orient="row")
 
 
-def _with_image(
-    image: str, baselines: Baselines, before: pl.DataFrame, at: datetime
-) -> pl.DataFrame:
-    return learnt(before, in_force(baselines, {KEY: _target(kube_image=image)}, PLAN).frame, at)
+def _with_image(image: str, baselines: Baselines, old: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    return update_releases(
+        old, in_force(baselines, {KEY: _target(kube_image=image)}, PLAN).frame, at
+    )
 
 
 @pytest.mark.parametrize("with_own", [True, False])

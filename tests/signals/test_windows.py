@@ -53,7 +53,7 @@ def totals(
     minutes = MinuteWindows(frame)
     asked = windows(*((60.0 * first, 60.0 * last) for first, last in spans))
     spans = minutes.spans(asked, cut=cut)
-    most = minutes.most_of("running_requests_max", spans).alias("most")
+    most = minutes.maximum("running_requests_max", spans).alias("most")
     return minutes.totals(asked, spans).with_columns(most).to_dicts()
 
 

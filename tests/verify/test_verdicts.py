@@ -95,7 +95,7 @@ SLOWER, FASTER = Stretch(e2e=6.0), Stretch(e2e=2.0)
     [
         # a promise: kept, not kept, kept at a price that was told and at one that was not
         ({"after": Stretch(ttft=0.1), "forecast": PROMISE}, "PASS", "TTFT mean improved"),
-        ({"after": Stretch(), "forecast": PROMISE}, "FAIL", "did not improve as was promised"),
+        ({"after": Stretch(), "forecast": PROMISE}, "FAIL", "did not improve as promised"),
         ({"after": Stretch(ttft=0.1, itl=0.03), "forecast": FAIR}, "PASS", "TTFT mean"),
         ({"after": Stretch(ttft=0.1, itl=0.03), "forecast": CHEAP}, "FAIL", "cost (×1.10)"),
         # capacity was promised, no figure: a tenth of a request's time would show

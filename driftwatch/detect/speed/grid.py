@@ -29,7 +29,7 @@ SETTLING_MINUTES = 10  # a minute is good for a model only so long after a resta
 _MINUTE = timedelta(minutes=1)
 
 
-# What a place without a row holds; 0 where nothing stands here.
+# Values of a place without a row; 0 in other columns.
 _NO_ROW = {"why": UNSEEN, **dict.fromkeys(COVARIATES, np.nan)}
 
 
@@ -135,14 +135,14 @@ def grid_of(work: pl.DataFrame) -> Grid:
 
 
 def _dense(codes: Indices) -> Indices:
-    """Other codes, that leave no number out."""
+    """The codes renumbered without gaps."""
     known = np.zeros(int(codes.max()) + 1, dtype=np.intp)
     known[codes] = 1
     return (np.cumsum(known) - 1)[codes]
 
 
 def within(flags: Flags, minutes: int) -> Flags:
-    """Whether a flag is set in a minute or in one of those before it."""
+    """Whether a flag is set in one of the ``minutes`` minutes that end with each."""
     found = flags.copy()
     for back in range(1, minutes):
         found[:, back:] |= flags[:, :-back]

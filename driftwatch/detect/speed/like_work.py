@@ -1,4 +1,4 @@
-"""Like work with like work: thresholds from a baseline's own windows that did the same.
+"""Thresholds from the baseline's windows of like work.
 
 A model's error depends on the kind of work: short generations, idle engines, minutes of prefill.
 So a window of six minutes is described by its work. The levels of the baseline's windows with like
@@ -25,14 +25,14 @@ WINDOW, KNOWN = 6, 4  # minutes of a window, and how many of them must be known
 LEVEL_QUANTILE = 0.9  # high, so that nearly every minute must be slow
 # Windows that a model keeps: 28 kB.
 MOST_WINDOWS = 1000
-# As many of a thousand windows as 200 of every minute's of a day and four servers.
+# Windows that set a threshold, and their largest share of a baseline's windows.
 NEIGHBOURS, SHARE = 50, 0.25
 LOW_QUANTILE, LOW_DEVIATIONS = 0.02, 2.054  # of the normal distribution
 DEVIATIONS = 5.0
 # Highest thresholds: a loss of 12 %; of 16 % for a baseline that covers less than a day.
 FLOOR, YOUNG_FLOOR, YOUNG_MINUTES = float(np.log(0.88)), float(np.log(0.84)), 1380
 REACH = 1.0  # standard deviations in which a quarter of the neighbours must lie
-FOUND_DEVIATIONS = 1.645  # 95 of 100
+FOUND_DEVIATIONS = 1.645  # 95 of 100 losses of that size are found
 HOUR = 60  # minutes of a server that swing together: an engine wanders for hours
 
 # The kind of a window, as medians of logarithms: name, printed words, smallest value.
@@ -100,8 +100,8 @@ class Windows:
     kinds: Singles  # (window, 5)
     levels: Singles  # (window, 2): level; level against the peers, NaN with too few
     hours: Singles  # (window,): which hour of which server
-    # thresholds that were last asked for, by kind
-    answers: Mapping[bytes, Floats] = field(default_factory=dict, repr=False)
+    # the thresholds of the last call, by kind
+    cached: Mapping[bytes, Floats] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -144,7 +144,7 @@ def windows_from(document: str) -> Windows:
     width = len(KINDS) + 3
     numbers = np.frombuffer(base64.b64decode(document, validate=True), dtype="<f4")
     if len(numbers) % width:
-        raise ValueError("windows of like work: their number is odd")
+        raise ValueError("windows of like work: the last one is not whole")
     rows = numbers.reshape(-1, width).astype(np.float32)
     kinds, levels, hours = rows[:, : len(KINDS)], rows[:, len(KINDS) : -1], rows[:, -1]
     if not all(np.isfinite(x).all() for x in (kinds, levels[:, LEVEL], hours)):
@@ -173,41 +173,41 @@ def windows_of(grid: Grid, r: Floats) -> Windows:
 
 # A baseline's windows, its minutes (a young one does not cover a day), and the numbers of the
 # windows that are compared with it.
-Asked = Sequence[tuple[Windows, int, Indices]]
+Groups = Sequence[tuple[Windows, int, Indices]]
 
 
-def thresholds(asked: Asked, kinds: Floats) -> Floats:
+def thresholds(groups: Groups, kinds: Floats) -> Floats:
     """The thresholds of windows of these kinds (window, 5), in ln; NaN without like work.
 
     Returns rows: the limit (at or below it the level is too low); the usual level; the smallest
     loss that is found in 95 of 100 cases, as a share of the speed; limit and usual level against
     the peers; the kind that is furthest from the baseline's, -1 where none is far.
     """
-    marks = [kind.tobytes() for kind in kinds]
+    names = [kind.tobytes() for kind in kinds]
     known: dict[int, Floats] = {}
-    for windows, _, rows in asked:
-        before = windows.answers  # most windows were asked for a minute ago
-        known |= {row: before[marks[row]] for row in rows.tolist() if marks[row] in before}
+    for windows, _, rows in groups:
+        cached = windows.cached  # most windows were there a minute ago
+        known |= {row: cached[names[row]] for row in rows.tolist() if names[row] in cached}
     is_new = np.ones(len(kinds), dtype=bool)
     is_new[list(known)] = False
     number = np.cumsum(is_new) - 1
-    new = [(windows, minutes, number[rows[is_new[rows]]]) for windows, minutes, rows in asked]
+    new = [(windows, minutes, number[rows[is_new[rows]]]) for windows, minutes, rows in groups]
     found = np.empty((len(kinds), 6))
     found[is_new] = _new_thresholds(new, kinds[is_new])
     if known:
         found[list(known)] = list(known.values())
-    for windows, _, rows in asked:
-        windows.answers = {marks[row]: found[row] for row in rows.tolist()}
+    for windows, _, rows in groups:
+        windows.cached = {names[row]: found[row] for row in rows.tolist()}
     return found.T
 
 
-def _new_thresholds(asked: Asked, kinds: Floats) -> Floats:
-    """The same, a row a window."""
+def _new_thresholds(groups: Groups, kinds: Floats) -> Floats:
+    """The thresholds of windows that are not cached, a row a window."""
     count = len(kinds)
     levels, away = np.full((count, NEIGHBOURS, 2), np.nan), np.zeros(kinds.shape)
     swing = np.zeros(count)
     is_far, is_young = np.zeros((2, count), dtype=bool)
-    for windows, minutes, rows in asked:
+    for windows, minutes, rows in groups:
         if len(windows) < 2 * KNOWN or not len(rows):
             continue
         most = min(NEIGHBOURS, max(2 * KNOWN, int(SHARE * len(windows))))
@@ -223,11 +223,11 @@ def _new_thresholds(asked: Asked, kinds: Floats) -> Floats:
             away[rows[far]] = np.abs((kinds[rows[far]] - middle) / deviation)
     limit, usual, smallest = _limits(levels[..., LEVEL], swing, is_far, is_young)
     against, against_usual, _ = _limits(levels[..., AGAINST], swing, is_far, is_young)
-    is_asked = np.isfinite(levels[:, 0, LEVEL])
+    has_like = np.isfinite(levels[:, 0, LEVEL])
     # a single server has no level against others: two servers wander √2 as far
     alone = np.isnan(against)
     against = np.where(alone, np.sqrt(2.0) * limit, against)
-    against_usual = np.where(alone & is_asked, 0.0, against_usual)
+    against_usual = np.where(alone & has_like, 0.0, against_usual)
     # the kind of requests explains their number, and not the other way round
     away[(away * OF_REQUESTS).max(axis=-1) > 2 * REACH] *= OF_REQUESTS
     unlike = np.where(is_far, away.argmax(axis=-1), -1)

@@ -25,11 +25,11 @@ MIN_TOKENS = 20.0  # of a minute: the mean of fewer says little
 
 
 def _absent(column: str) -> Reason:
-    """As doctor says it."""
+    """The reason for a missing input, in doctor's words."""
     return Reason("input_missing", f"{BY_COLUMN[column].wire_name}: not on the page")
 
 
-_NOT_APPLICABLE = "so there is no time between two"
+_NO_INTERVAL = "so there is no time between two"
 # Why there is no speed at equal load.
 WHY_NOT = (
     Reason("", ""),
@@ -37,8 +37,8 @@ WHY_NOT = (
     _absent("iteration_tokens"),
     Reason(
         "overcounted",
-        "perhaps several API servers, which count each forward pass once each: no process start is "
-        "exported; name --api-server-count in serving.arguments",
+        "perhaps several API servers, each counting every forward pass: the page has no process "
+        "start; name --api-server-count in serving.arguments",
     ),
     Reason("idle", "fewer than 20 generated tokens in the minute"),
     Reason(
@@ -49,8 +49,8 @@ WHY_NOT = (
     _absent("itl_seconds"),
     _absent("kv_cache_usage_ratio"),
     _absent("prompt_tokens_total"),
-    Reason("pooling", f"not applicable: a pooling engine generates no tokens, {_NOT_APPLICABLE}"),
-    Reason("one_token", f"not applicable: one token a request, {_NOT_APPLICABLE}"),
+    Reason("pooling", f"not applicable: a pooling engine generates no tokens, {_NO_INTERVAL}"),
+    Reason("one_token", f"not applicable: one token a request, {_NO_INTERVAL}"),
     Reason("warming_up", "warming up after a restart"),
     Reason("gap", "the minutes before were not scraped"),
 )
@@ -70,8 +70,7 @@ WHY_NOT = (
     WARMING,
     GAP,
 ) = range(14)
-# Reasons that do not pass with time.
-FOR_GOOD = (NO_PASSES, OVERCOUNTED, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS, POOLING)
+PERMANENT = (NO_PASSES, OVERCOUNTED, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS, POOLING)
 RESTARTED, CHANGED = 2, 1
 
 VERDICTS = ("slower_at_equal_load", "slower_than_pool")
@@ -88,7 +87,7 @@ WORK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(("instance", "engine", "pool"), pl.Categorical),
     "end": TIME,
     **dict.fromkeys(COVARIATES, pl.Float32),
-    "why": pl.Int8,  # index into WHY_NOT; but with COMPLETE and PREEMPTING covariates are unknown
+    "why": pl.Int8,  # index into WHY_NOT; covariates are known with COMPLETE and PREEMPTING only
     "changed": pl.Int8,  # CHANGED a knob or the release, RESTARTED; else 0
     "scrapes": pl.Float32,
     "sound": pl.Boolean,  # no limit binds with the SLO missed, and the engine is not stuck
@@ -157,7 +156,7 @@ def _holds(condition: pl.Expr) -> pl.Expr:
 
 def _computed_prompts() -> pl.Expr:
     """Prompt tokens that were computed."""
-    # older pages count hits in blocks: a share of them is one of tokens, whatever the unit
+    # older pages count hits in blocks: their share is the same in any unit
     queries = pl.col("prefix_cache_queries_total")
     missed_share = 1.0 - pl.col("prefix_cache_hits_total") / queries
     return pl.coalesce(

@@ -17,14 +17,14 @@ from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.like_work import Windows, windows_from, windows_of
 from driftwatch.detect.speed.load import COVARIATES, PREEMPTING, token_met, work_of
 
-# Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve
+# At any scrape interval: two scrapes give a minute's counters as exactly as twelve
 # (docs/methods/speed.md).
 MIN_MINUTES = 20
 # Huber's weights: 95 % as good as least squares where errors are normal.
 ROUNDS, HUBER = 10, 1.345
 
-# A wrong number raises no error but silences a rule: a model that divides by 0 finds nobody slow.
-# The most seconds of a step, or of a request's or token's part in it: an engine answers in 120 s.
+# Largest coefficient: an engine answers in 120 s. A wrong number would raise no error but silence a
+# rule: a model that divides by 0 finds no server slow.
 LONGEST_SECONDS = 120.0
 
 _Positive = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -37,9 +37,9 @@ class StepTimeModel(BaseModel):
 
     # b0 seconds, b1 seconds per request, b2 per KV token, b3 and b4 per prefill token
     coefficients: tuple[_Positive, _Positive, _Positive, _Positive, _Positive]
-    scrapes: Annotated[int, Field(ge=0)]  # how many the fit saw
-    minutes: Annotated[int, Field(ge=0)]  # different ones
-    preempts: bool = False  # most minutes of the fit do, so preempting minutes count
+    scrapes: Annotated[int, Field(ge=0)]  # of the fit
+    minutes: Annotated[int, Field(ge=0)]  # of the fit, distinct
+    preempts: bool = False  # most minutes of the fit preempt, so preempting minutes count
     misfit_ratio: _Positive = 0.0  # robust standard deviation of ln r in the fit
     # windows of the fit, to compare like with like: Windows.document
     hourly_windows: str = Field(default="", repr=False)
@@ -71,7 +71,7 @@ class TooLittle:
     """Why there is no model yet."""
 
     reason: str  # what is missing: ``15 of 20 minutes of data``
-    minutes: int  # usable ones, different ones
+    minutes: int  # usable ones, distinct
     # when there will be enough at the present pace; None without any minute
     earliest: datetime | None = None
 
@@ -88,7 +88,7 @@ def fit(minutes: pl.DataFrame) -> StepTimeModel | TooLittle:
 def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | TooLittle:
     """The model of minutes that count as good, with their windows of like work.
 
-    ``good``: (target, minute), without those whose load is unknown; ``shared``: by a pool.
+    ``good``: (target, minute); minutes of unknown load are left out; ``shared``: by a pool.
     """
     usable, preempting = good & grid.usable, good & (grid.why == PREEMPTING)
     preempts = bool(preempting.sum() > usable.sum())

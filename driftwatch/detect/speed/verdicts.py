@@ -29,12 +29,12 @@ from driftwatch.detect.speed.like_work import (
     perhaps_low,
     thresholds,
 )
-from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT
+from driftwatch.detect.speed.load import PERMANENT, WHY_NOT
 from driftwatch.detect.speed.model import StepTimeModel, ln_speed
 from driftwatch.model import Reason
 
-# Minutes whose median must be fast again.
-BACK, BACK_KNOWN = 10, 6
+# Minutes whose median must be fast again, and how many of them must be known.
+RECOVERY, RECOVERY_KNOWN = 10, 6
 REGAINED = 0.6  # of the loss
 LOW = float(np.log(0.92))  # no threshold lies above it (FLOOR)
 LEAST_LOSS = 0.05
@@ -56,11 +56,11 @@ _UNLIKE = tuple(
 class Comparison:
     """What one target is compared with."""
 
-    model: StepTimeModel | None  # compares at least with peers
-    is_own: bool = False  # the model is a reference of the target itself
+    model: StepTimeModel | None  # without ``is_own`` it serves only to compare with peers
+    is_own: bool = False  # the model judges the target by itself
     name: str | None = None  # own baseline, pool's baseline or provisional, and when it was learnt
     unknown: Reason | None = None  # why there is no speed at equal load
-    id: str = ""  # which model it is
+    id: str = ""  # of the model
 
 
 def compared_with(
@@ -72,19 +72,19 @@ def compared_with(
 ) -> list[Comparison]:
     """What each target is compared with: its baseline, else its pool's learnt model.
 
-    ``targets``: instance, engine, pool; ``accepts``: whether a learnt model is a reference although
+    ``targets``: instance, engine, pool; ``accepts``: whether a learnt model judges targets although
     no person accepted it.
     """
     found: dict[tuple[str, str], Comparison] = {}
-    every = []
+    compared = []
     for instance, engine, pool in targets.with_columns(pl.col("pool").fill_null("")).iter_rows():
         own = baselines.of_target(instance, engine, pool)
         place = pool, "" if own is None else own.id
         if place not in found:
             learnt = _of_pool(pool, references, accepts=accepts)
-            found[place] = learnt if own is None else _of(own, learnt)
-        every.append(found[place])
-    return every
+            found[place] = learnt if own is None else _of_baseline(own, learnt)
+        compared.append(found[place])
+    return compared
 
 
 def _of_pool(pool: str, references: References, *, accepts: bool) -> Comparison:
@@ -101,7 +101,7 @@ def _of_pool(pool: str, references: References, *, accepts: bool) -> Comparison:
     return Comparison(speed.model, is_own=True, name=_named(PROVISIONAL, at), id=PROVISIONAL)
 
 
-def _of(baseline: Baseline, learnt: Comparison) -> Comparison:
+def _of_baseline(baseline: Baseline, learnt: Comparison) -> Comparison:
     if baseline.load_model is None or baseline.load_model.like_work is None:
         what = baseline.arming or "accept it anew"
         why = f"the baseline in use has no load model: {what}"
@@ -128,14 +128,14 @@ class Verdicts:
 
 
 def verdicts(
-    grid: Grid, every: Sequence[Comparison], references: References, first: int
+    grid: Grid, compared: Sequence[Comparison], references: References, first: int
 ) -> Verdicts:
-    """The verdicts of the minutes from number ``first`` on; ``every``: of each target."""
-    r = ln_speed(grid, [one.model for one in every])
+    """The verdicts of the minutes from number ``first`` on; ``compared``: of each target."""
+    r = ln_speed(grid, [one.model for one in compared])
     relative = r - (others := peers_of(grid, r))
-    starts, own, peer = _starts(grid, every, references, first)
+    starts, own, peer = _starts(grid, compared, references, first)
     start = max(int(starts.min(initial=first)) - 1, 0)  # the first verdict needs the minute before
-    is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
+    is_own = np.array([one.is_own for one in compared], dtype=bool)[:, None]
     now = np.arange(start, grid.minutes)[None, :]
     judged = now >= np.maximum(starts, WINDOW - 1)[:, None]
     reached = now >= np.maximum(starts - 1, WINDOW - 1)[:, None]
@@ -150,10 +150,10 @@ def verdicts(
     low = np.fmin(np.where(is_own, level, np.nan), against) <= LOW
     low = (low.any(axis=1) | is_held)[:, None]
     at = np.nonzero(np.isfinite(level) & (low | (now >= first - 1)))
-    found = _thresholds(grid, every, r, at[0], start + at[1], start)
+    found = _thresholds(grid, compared, r, at[0], start + at[1], start)
     limit, usual, smallest, against_limit, against_usual, unlike = found
     limit, against_limit = _lower(limit), _lower(against_limit)
-    ids = [one.id for one in every]
+    ids = [one.id for one in compared]
     begins = (level <= limit) & judged & is_own
     slower, losses, before = _slow_minutes(begins, usual, limit, level, r, starts, own, ids, start)
     begins = (against <= against_limit) & judged
@@ -164,7 +164,7 @@ def verdicts(
     has_limit = (than_pool | np.isfinite(against_limit)) & np.isfinite(against)
     others = np.where(is_own, rolling(others, WINDOW, 0.5, KNOWN, first), np.nan)
     parts: Any = (part[:, scored] for part in (limit, smallest, unlike, slower, before))
-    columns = _own_columns(grid, every, r, *parts) | {
+    columns = _own_columns(grid, compared, r, *parts) | {
         "pool_speed_at_equal_load_ratio": np.exp(others),
         "speed_against_pool_ratio": np.exp(rolling(relative, WINDOW, 0.5, KNOWN, first)),
         "slower_than_pool": np.where(has_limit, than_pool, np.nan)[:, scored],
@@ -173,10 +173,10 @@ def verdicts(
 
 
 def _starts(
-    grid: Grid, every: Sequence[Comparison], references: References, first: int
+    grid: Grid, compared: Sequence[Comparison], references: References, first: int
 ) -> tuple[Indices, list[Loss | None], list[Loss | None]]:
     """Each target's first minute without a verdict, and its loss where it was slower before."""
-    count = len(every)
+    count = len(compared)
     starts = np.zeros(count, dtype=np.intp)
     own: list[Loss | None] = [None] * count
     peer: list[Loss | None] = [None] * count
@@ -188,7 +188,7 @@ def _starts(
         for held, there in ((own, hour[0].slower), (peer, hour[0].slower_than_pool)):
             for row in rows if there else ():
                 loss = there.get(grid.keys[row].text)
-                if loss is not None and loss.compared_with == every[row].id:
+                if loss is not None and loss.compared_with == compared[row].id:
                     held[row] = loss
     return np.minimum(starts, grid.minutes), own, peer
 
@@ -199,15 +199,15 @@ def _windows(values: Any, target: Indices, last: Indices) -> Any:
 
 
 def _thresholds(
-    grid: Grid, every: Sequence[Comparison], r: Floats, target: Indices, last: Indices, start: int
+    grid: Grid, compared: Sequence[Comparison], r: Floats, target: Indices, end: Indices, start: int
 ) -> Floats:
     """The thresholds of the windows that end with these minutes: (row, target, minute)."""
-    values = {name: _windows(grid[name], target, last) for name in INPUTS}
-    is_known = np.isfinite(_windows(r, target, last))[..., None]
+    values = {name: _windows(grid[name], target, end) for name in INPUTS}
+    is_known = np.isfinite(_windows(r, target, end))[..., None]
     kinds = quantile(np.moveaxis(np.where(is_known, kinds_of(values), np.nan), 1, -1), 0.5)
-    models = {id(one.model): one.model for one in every}
+    models = {id(one.model): one.model for one in compared}
     number = {name: k for k, name in enumerate(models)}
-    of = np.array([number[id(one.model)] for one in every], dtype=np.intp)[target]
+    of = np.array([number[id(one.model)] for one in compared], dtype=np.intp)[target]
     order = np.argsort(of, kind="stable")
     alike = np.split(order, np.searchsorted(of[order], np.arange(1, len(models))))
     found = thresholds(
@@ -218,14 +218,14 @@ def _thresholds(
         ],
         kinds,
     )
-    whole = np.full((len(found), len(every), grid.minutes - start), np.nan)
+    whole = np.full((len(found), len(compared), grid.minutes - start), np.nan)
     whole[-1] = -1
-    whole[:, target, last - start] = found
+    whole[:, target, end - start] = found
     return whole
 
 
 def _lower(limit: Floats) -> Floats:
-    """The lower of each minute's limit and the one before: fifty neighbours are a sample."""
+    """The lower of each minute's limit and the one before: fifty neighbours give a noisy limit."""
     lower = limit.copy()
     lower[:, 1:] = np.where(np.isnan(limit[:, 1:]), np.nan, np.fmin(limit[:, 1:], limit[:, :-1]))
     return lower
@@ -242,7 +242,7 @@ def _slow_minutes(
     ids: Sequence[str],
     start: int,
 ) -> tuple[Flags, list[Loss | None], Floats]:
-    """Which minutes are slow: from a beginning until most of the loss is regained.
+    """Which minutes are slow: from the first slow one until most of the loss is regained.
 
     Where ``limit`` is unknown after a loss ended, it becomes the level at which the loss ended: the
     target is not slower while its speed stays above it. Returns also the losses after the last
@@ -252,7 +252,7 @@ def _slow_minutes(
     ends = list(held)
     was_slow = np.array([one is not None for one in held], dtype=bool)
     rows = np.flatnonzero(was_slow | begins.any(axis=1))
-    back = rolling(r[rows], BACK, 0.5, BACK_KNOWN, start)
+    back = rolling(r[rows], RECOVERY, 0.5, RECOVERY_KNOWN, start)
     recent = rolling(r[rows], WINDOW, 0.5, KNOWN, max(start, r.shape[1] - 60))
     known = np.isfinite(recent).sum(axis=1) > 0
     for number, row in enumerate(rows.tolist()):
@@ -267,7 +267,7 @@ def _slow_minutes(
                 fell = max(was - float(level[row, minute]), LEAST_LOSS)
                 ended = start + minute + 1 - WINDOW
                 past = r[row, max(ended - BEFORE, 0) : max(ended, 0)]
-                # a loss that took long to be found is no minute before it; unknown is none either
+                # only known minutes before the loss count, however late it was found
                 past = past[past > was - fell / 2]
                 wander = float(np.median(past)) if len(past) >= BEFORE_KNOWN else 0.0
                 wander = min(max(wander, -MOST_WANDER), MOST_WANDER)
@@ -285,7 +285,7 @@ def _slow_minutes(
 
 def _own_columns(
     grid: Grid,
-    every: Sequence[Comparison],
+    compared: Sequence[Comparison],
     r: Floats,
     limit: Floats,
     smallest: Floats,
@@ -295,12 +295,12 @@ def _own_columns(
 ) -> dict[str, Any]:
     """The columns about a target's own speed in the last minutes."""
     first = grid.minutes - limit.shape[1]
-    is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
+    is_own = np.array([one.is_own for one in compared], dtype=bool)[:, None]
     median = np.where(is_own, rolling(r, WINDOW, 0.5, KNOWN, first), np.nan)
     is_known = np.isfinite(median)
     verdict = np.where(is_known & (slower | np.isfinite(limit)), slower, np.nan)
-    why = _reasons(grid, every, unlike.astype(np.intp), is_known, np.isfinite(verdict), first)
-    names = np.array([one.name for one in every], dtype=object)[:, None]
+    why = _reasons(grid, compared, unlike.astype(np.intp), is_known, np.isfinite(verdict), first)
+    names = np.array([one.name for one in compared], dtype=object)[:, None]
     shape = median.shape
     there = why != None  # noqa: E711 (of objects)
     texts, codes = np.full(shape, None, dtype=object), np.full(shape, None, dtype=object)
@@ -319,7 +319,7 @@ def _own_columns(
 
 def _reasons(
     grid: Grid,
-    every: Sequence[Comparison],
+    compared: Sequence[Comparison],
     unlike: Any,
     is_known: Flags,
     has_verdict: Flags,
@@ -335,7 +335,7 @@ def _reasons(
     # the minute's own reason is better than "too few"
     own = few & (codes > 0)
     why[own] = np.array(WHY_NOT, dtype=object)[codes[own]]
-    # a missing model is the better reason, unless the minute's own one does not pass with time
-    mends = ~np.isin(codes, FOR_GOOD)
-    missing = np.array([one.unknown for one in every], dtype=object)[:, None]
-    return np.where(mends & (missing != None), missing, why)  # noqa: E711 (of objects)
+    # a missing model is the better reason, unless the minute's own one is permanent
+    passes = ~np.isin(codes, PERMANENT)
+    missing = np.array([one.unknown for one in compared], dtype=object)[:, None]
+    return np.where(passes & (missing != None), missing, why)  # noqa: E711 (of objects)

@@ -1,4 +1,4 @@
-"""A scenario as data: a pool, its traffic, the hidden engine, what goes wrong, and the truth.
+"""A scenario as data: a pool, its traffic, the hidden engine, its faults, and the truth.
 
 Every duration and time in a file is text such as ``90m``; times count from the scenario's start.
 """
@@ -33,21 +33,18 @@ def _utc(value: datetime) -> datetime:
 
 
 class Scrape(Part):
-    """How the pages are taken.
+    """How pages are scraped: every ``interval``, each server at its own phase, as Prometheus does."""
 
-    Scrapes of a server come every ``interval``, each at its own phase, as Prometheus spreads them.
-    """
-
-    interval: Seconds = Field(15.0, description="between two scrapes of a server")
+    interval: Seconds = Field(15.0, description="time between two scrapes of a server")
     jitter_seconds: float = Field(0.05, ge=0, description="sd of a scrape's lateness")
     missed_ratio: Ratio = Field(0.002, description="share of scrapes that time out")
-    lost_ratio: Ratio = Field(0.0, description="share of scrapes of which nothing is kept at all")
+    lost_ratio: Ratio = Field(0.0, description="share of scrapes that leave no sample at all")
     late_ratio: Ratio = Field(0.0, description="share of scrapes late by up to an interval")
     gaps_per_day: float = Field(
         0.0, ge=0, description="stretches of 1 to 15 minutes without any scrape of the pool"
     )
     gpu_offset: Offset = Field(
-        0.0, description="the exporters are scraped so long after their servers"
+        0.0, description="how long after their servers the exporters are scraped"
     )
     without_buckets: tuple[str, ...] = Field(
         (), description="histograms (vllm:...) of which only the +Inf bucket is kept"
@@ -60,7 +57,7 @@ class Scrape(Part):
     @classmethod
     def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if unknown := sorted(set(value) - {metric.wire_name for metric in REGISTRY}):
-            raise ValueError(f"no metric that is read is called {', '.join(unknown)}")
+            raise ValueError(f"driftwatch reads no metric {', '.join(unknown)}")
         return value
 
 
@@ -71,28 +68,28 @@ class Serving(Part):
     max_num_batched_tokens: Count = Field(2048, description="token budget of a step")
     max_num_active_seqs: Count | None = Field(None, description="cap on active sequences")
     num_gpu_blocks: Count | None = Field(
-        None, description="KV blocks; without it what the model leaves free on the GPU"
+        None, description="KV blocks; without it as many as the model leaves room for on the GPU"
     )
     block_size: Count = Field(16, description="tokens of a KV block")
     max_model_len: Count = Field(8192, description="longest context in tokens")
     long_prefill_token_threshold: int = Field(0, ge=0, description="0 is off")
     watermark: Ratio = Field(0.0, description="share of KV blocks kept free at admission")
     async_scheduling: bool = Field(True, description="schedule the next step during this one")
-    scheduling_policy: Literal["fcfs", "priority"] = Field("fcfs", description="who is next")
-    max_num_queued_reqs: Count | None = Field(None, description="503 while as many wait")
+    scheduling_policy: Literal["fcfs", "priority"] = Field("fcfs", description="order of the queue")
+    max_num_queued_reqs: Count | None = Field(None, description="503 while this many wait")
     max_loras: Count | None = Field(None, description="adapters that run at a time")
 
     def configuration(self, num_gpu_blocks: int | None) -> SchedulerConfiguration:
-        """As the simulator takes it."""
+        """The simulator's settings."""
         settings = self.model_dump(exclude={"num_gpu_blocks"})
         return SchedulerConfiguration(
             num_gpu_blocks=self.num_gpu_blocks or num_gpu_blocks, **settings
         )
 
     def changed(self, change: ServingChange) -> Serving:
-        """These settings with those that a change names.
+        """These settings with those of a change.
 
-        Raises ValidationError: they do not go together.
+        Raises ValidationError: vLLM would refuse the combination.
         """
         settings = {name: getattr(change, name) for name in change.model_fields_set}
         return Serving.model_validate({**self.model_dump(), **settings})
@@ -107,11 +104,11 @@ class Serving(Part):
 
 
 class ServingChange(Serving):
-    """Settings after a restart: what is not named stays as it was."""
+    """Settings after a restart; settings that are not named stay."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        return self  # with the settings before it
+        return self  # Serving.changed checks the combination
 
 
 class Slo(Part):
@@ -123,7 +120,7 @@ class Slo(Part):
 
 
 class Pool(Part):
-    """Servers that serve the same thing in the same way."""
+    """Servers of the same model and settings."""
 
     name: Name = Field("chat-8b", description="name of the pool")
     replicas: Count = Field(2, description="servers at the start")
@@ -134,7 +131,7 @@ class Pool(Part):
         None,
         min_length=1,
         max_length=40,
-        description="label that discovery puts on the servers (compact recordings); none: no label",
+        description="label of the servers by discovery (compact recordings); none: no label",
     )
     image: str | None = Field(
         None,
@@ -143,7 +140,7 @@ class Pool(Part):
         description="of the containers, only in kube-state-metrics; none: nowhere",
     )
     kind: Literal["generate", "pooling", "prefill_only", "decode_only", "speculative"] = Field(
-        "generate", description="what its engines do with a request"
+        "generate", description="kind of its engines"
     )
     draft_tokens: Count = Field(3, description="speculative: tokens drafted in a step")
     acceptance_ratio: Ratio = Field(0.7, description="speculative: of them accepted")
@@ -152,7 +149,7 @@ class Pool(Part):
         False, description="SM clocks and power of the GPUs fall while no kernel runs"
     )
     declared: bool = Field(
-        True, description="driftwatch.yaml says the scheduler's settings; false: nothing does"
+        True, description="driftwatch.yaml has the scheduler's settings; false: unknown"
     )
     serving: Serving = Field(
         default_factory=lambda: Serving.model_validate({}), description="the scheduler's settings"
@@ -171,9 +168,9 @@ class Coefficients(Part):
 
 
 class Engine(Part):
-    """The hidden engine: what no page says and no detector's model has.
+    """The hidden engine: no page and no detector's model has these values.
 
-    The defaults are harder than any model in the detectors.
+    By default its step times are more complex than the detectors' models.
     """
 
     law: Coefficients | None = Field(None, description="without it the roofline of GPU and model")
@@ -182,24 +179,22 @@ class Engine(Part):
     cuda_graphs: bool = Field(True, description="decode batches are padded to captured sizes")
     jitter_sigma: float = Field(0.06, ge=0, description="sd of the log of each step's factor")
     wander_sd_ratio: float = Field(0.035, ge=0, description="sd of the slow wander of speed")
-    wander_correlation: Seconds = Field(5400.0, description="time in which it forgets")
+    wander_correlation: Seconds = Field(5400.0, description="correlation time of the wander")
     stalls_per_day: float = Field(4.0, ge=0, description="pauses of 0.5 to 5 s")
 
 
 class Fault(Part):
-    """Something goes wrong, or only changes, with some of the servers."""
+    """A fault, or only a change, of some of the servers."""
 
-    kind: FaultKind = Field(description="what")
-    at: Offset = Field(description="when")
-    until: Offset | None = Field(None, description="when it is over; without it never")
+    kind: FaultKind = Field(description="kind of fault")
+    at: Offset = Field(description="start")
+    until: Offset | None = Field(None, description="end; without it never")
     replicas: tuple[int, ...] = Field((), description="numbers from 0; without it all")
     factor: float | None = Field(None, gt=0, description="on step times: 1.2 is 20 % slower")
-    ramp: Offset | None = Field(None, description="how long a slowdown takes to come up")
-    down: Seconds | None = Field(None, description="how long nobody answers (40s)")
+    ramp: Offset | None = Field(None, description="how long a slowdown takes to reach its factor")
+    down: Seconds | None = Field(None, description="how long the server does not answer (40s)")
     every: Seconds | None = Field(None, description="rollout: from one replica to the next (3m)")
-    serving: ServingChange | None = Field(
-        None, description="settings after it; what is not named stays"
-    )
+    serving: ServingChange | None = Field(None, description="settings after it; others stay")
     vllm_version: str | None = Field(
         None, min_length=1, max_length=40, description="rollout: its label after it"
     )
@@ -224,18 +219,18 @@ class Fault(Part):
 
 
 class Baseline(Part):
-    """The stretch that is healthy and tuned for."""
+    """The healthy stretch that the settings are tuned for."""
 
     at: Offset = Field(0.0, description="from")
     until: Offset = Field(description="to")
 
 
 class Effect(Part):
-    """One thing that was injected, and what a perfect driftwatch would say of it.
+    """An injected change, and what a perfect driftwatch would report.
 
-    Rules are named by alert name; what is not in a list should not fire, and of those in one
-    list one is enough: it may hold the others back. A finding counts as expected from ``at`` to
-    ``until`` and ``grace`` after it.
+    Rules are named by alert name. A rule that is in no list should not fire; of a list one is
+    enough, as it may inhibit the others. A finding is expected from ``at`` until ``grace`` after
+    ``until``.
     """
 
     what: str = Field(min_length=1, max_length=120, description="in words")
@@ -253,7 +248,7 @@ class Effect(Part):
 
 
 class Truth(Part):
-    """What was injected, and the stretch before it."""
+    """The injected changes, and the stretch before them."""
 
     baseline: Baseline | None = Field(None, description="reference window for driftwatch")
     effects: tuple[Effect, ...] = Field((), description="what was injected")
@@ -283,7 +278,7 @@ class Scenario(Part):
 
     @property
     def servers(self) -> int:
-        """How many servers there ever are."""
+        """The largest number of servers at any time."""
         return max([self.pool.replicas, *(f.to for f in self.faults if f.to is not None)])
 
     @field_validator("start", mode="before")
@@ -308,7 +303,7 @@ FaultKind = Literal[
 
 
 class FaultFields(NamedTuple):
-    """What a kind of fault is: in words, the keys that it needs, and those that it may have."""
+    """A kind of fault: in words, the keys that it needs, and those that it may have."""
 
     meaning: str
     needs: tuple[str, ...] = ()
@@ -324,10 +319,10 @@ FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
         ("factor",), ("until",)),
     "wedge": FaultFields("the engine hangs: its page answers, gauges stand still, no token comes",
         (), ("until",)),
-    "restart": FaultFields("nobody answers for `down`, then counters begin at 0",
+    "restart": FaultFields("no answer for `down`, then counters begin at 0",
         (), ("down", "serving")),
     "rollout": FaultFields(
-        "replicas restart one after the other, from the lowest number on, `every` so long",
+        "replicas restart one after the other, `every` that long, the lowest number first",
         (), ("down", "every", "factor", "serving", "vllm_version", "image")),
     "scale": FaultFields("from then on there are `to` replicas; new ones answer after 40 s",
         ("to",)),
@@ -337,7 +332,7 @@ FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
     "bucket_layout": FaultFields("a restart with `--custom-histogram-buckets`: every second edge",
         (), ("down",)),
     "missed_scrapes": FaultFields("a `ratio` of the scrapes times out", ("ratio",), ("until",)),
-    "sleep": FaultFields("the engine sleeps: it runs nothing and holds what comes",
+    "sleep": FaultFields("the engine sleeps: it runs nothing, and requests wait",
         (), ("until",)),
     "acceptance": FaultFields("a `ratio` of the drafted tokens is accepted (kind speculative)",
         ("ratio",), ("until",)),
