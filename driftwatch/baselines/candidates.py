@@ -82,7 +82,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
             rows = again.past(since, until, keys)
         of_minutes = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_JUDGED)
         near = {key.instance for key in keys}
-        own = [one for one in pages if any(s.instance in near for s in one.servers)]
+        own = [one for one in incidents if any(s.instance in near for s in one.servers)]
         return marked(_judged(of_minutes), own)
 
     ran = what_ran(store.past(until - _RECENT, until), targets, plan)

@@ -1,7 +1,7 @@
-"""What a scraper reads from every server, made from a scenario and a seed.
+"""The scrapes and GPU readings of every server, from a scenario and a seed.
 
-Everything follows from scenario and seed: the same in any order, in any number of processes. One
-server and one day's scrapes are in memory at a time.
+They depend on nothing else: not on the order of servers or the number of processes. Memory holds
+one server and one day of its scrapes at a time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from driftwatch.simulate.trial import Engine
 
 Floats = npt.NDArray[np.float64]
 
-# so much of a server is in memory at a time: some 100,000 requests
+# the stretch of a server that is in memory at a time: some 100,000 requests
 CHUNK_SECONDS = 21_600.0
 
 _TIMED_OUT = "timed out after 10 s"
@@ -63,12 +63,12 @@ _TIMED_OUT = "timed out after 10 s"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """What was scraped of one server in a stretch."""
+    """The scrapes and GPU readings of one server in a stretch."""
 
     number: int  # of the server
     scrapes: pl.DataFrame  # rows in SCRAPE_SCHEMA
     gpus: pl.DataFrame  # rows in GPU_SCHEMA
-    requests: pl.DataFrame | None = None  # what ended in the simulator; truth only
+    requests: pl.DataFrame | None = None  # that ended in the simulator; truth only
 
 
 def server_of(scenario: Scenario, number: int, life: Life) -> Server:
@@ -84,13 +84,13 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
 
 
 class Observer(Protocol):
-    """What looks at the scheduler itself, whatever is scraped: the judge's."""
+    """Samples the scheduler itself, at times of its own: for the judge."""
 
     def begin(self) -> None:
         """Another process begins."""
 
     def times(self, first: float, last: float) -> Floats:
-        """When it looks, in first <= time < last, in seconds."""
+        """Times of its samples in first <= time < last, in seconds."""
 
     def note(
         self,
@@ -99,7 +99,7 @@ class Observer(Protocol):
         ended: pl.DataFrame,
         configuration: SchedulerConfiguration,
     ) -> None:
-        """What it saw at these times; arrivals in seconds, requests that ended meanwhile."""
+        """Take samples, arrivals in seconds, and the requests that ended meanwhile."""
 
 
 class ServerRun:
@@ -131,7 +131,7 @@ class ServerRun:
         self._gpus: list[pl.DataFrame] = []
 
     def chunks(self, length: float = CHUNK_SECONDS) -> Iterator[Chunk]:
-        """The whole run; each chunk may lack its last scrapes, which the next one has."""
+        """The whole run; the last scrapes of a chunk may come with the next one."""
         start = 0.0
         while start < self._scenario.duration:
             end = min(start + length, self._scenario.duration)
@@ -182,10 +182,10 @@ class ServerRun:
         self._before = None
         if self._observer is not None:
             self._observer.begin()
-        self._lengths: list[npt.NDArray[np.int64]] = []  # of the answers, as they were offered
+        self._lengths: list[npt.NDArray[np.int64]] = []  # of the answers, in order of arrival
 
     def _run(self, life: Life, first: float, last: float, requests: Requests) -> list[pl.DataFrame]:
-        """A life, or the part of it that is in a chunk."""
+        """Run a process, or its part in a chunk."""
         assert self._engine is not None and self._history is not None  # noqa: S101 - just begun
         at = requests.arrival_seconds
         mine = requests.take((at >= first) & (at < last))
@@ -212,7 +212,7 @@ class ServerRun:
         return [ended]
 
     def _end(self) -> list[pl.DataFrame]:
-        """The process ends. What its engine would still do shows which first tokens it had."""
+        """End the process. Its engine runs on, to end the requests that had first tokens."""
         if self._engine is None or self._history is None:
             return []
         kind = self._history.server.kind
@@ -223,7 +223,7 @@ class ServerRun:
         return [ended]
 
     def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:
-        """The exporter beside the server."""
+        """Read the GPU exporter beside a running server."""
         if scrapes.is_empty():
             return
         times = scrapes["time_seconds"].to_numpy()
@@ -232,7 +232,7 @@ class ServerRun:
         self._before = scrapes.tail(1)
 
     def _read_idle_gpus(self, first: float, last: float) -> None:
-        """While no server runs its GPUs are idle, and their exporter answers."""
+        """Read the GPU exporter while no server runs: the GPUs are idle."""
         times = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
         if len(times):
             nothing = pl.DataFrame({name: np.zeros(len(times)) for name in WORK_COLUMNS})
@@ -267,11 +267,11 @@ class ServerRun:
         self._gpus.append(gpu_rows(load, uuids, board(pool.gpu).model_name, exporter, host))
 
     def _fail(self, start: float, end: float) -> None:
-        """Scrapes of the stretch that brought no page."""
+        """Add the failed scrapes of the stretch."""
         inside = (self._times >= start) & (self._times < end)
         timed_out = self._times[inside & self._up & self._missed]
         down = self._times[inside & ~self._up]
-        if self._history is None:  # a server that is not there yet has nobody to tell of it
+        if self._history is None:  # the server does not exist yet
             return
         if len(timed_out):
             self._history.fail(timed_out, _TIMED_OUT)
@@ -296,8 +296,8 @@ def generate(
 ) -> Iterator[Chunk]:
     """Every server's chunks, server by server, each in order of time.
 
-    ``chunk_seconds``: how much is in memory at a time; requests are drawn chunk by chunk, so
-    another length is another draw.
+    ``chunk_seconds``: stretch in memory at a time; requests are drawn chunk by chunk, so another
+    length draws other requests.
     """
     traffic = PoolTraffic.of(scenario, seed)
     for number in range(scenario.servers):
@@ -314,10 +314,10 @@ def generate_compact(
     progress: Progress | None = None,
     observers: Mapping[int, Observer] | None = None,
 ) -> None:
-    """A compact recording of the scenario, servers side by side.
+    """Write a compact recording of the scenario.
 
-    ``folder``: of the recording; made if it is not there; ``jobs``: processes; the recording does
-    not depend on how many; ``progress``: called with servers done, servers in all;
+    ``folder``: of the recording; created if it is missing; ``jobs``: processes; their number does
+    not change the recording; ``progress``: called with servers done, servers in all;
     ``observers``: by the number of the server; for one job.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -348,7 +348,7 @@ def generate_compact(
 def server_parts(
     scenario: Scenario, seed: int, number: int, folder: Path, observer: Observer | None = None
 ) -> list[Part]:
-    """One server's Parquet parts, a day each."""
+    """Write one server's Parquet parts, a day each."""
     traffic = PoolTraffic.of(scenario, seed)
     run = ServerRun(scenario, seed, number, traffic, observer)
     parts: list[Part] = []

@@ -3,9 +3,9 @@
 Two tables (Xiang et al., "ServeGen", arXiv 2505.09999): rates (client, start_seconds,
 requests_per_second, arrival_cv; windows of 10 minutes) and lengths (client, start_seconds,
 kind = prompt | generation, tokens, probability; a distribution each 6 hours). In each window a
-client sends as many requests as recorded, at the ends of Gamma gaps of its CV scaled to fill the
-window, so a burst is a burst and the window's rate stays that of the recording. Prompt and
-generation of a request are drawn independently: the tables hold no joint distribution.
+client sends as many requests as recorded, at the ends of Gamma gaps of its CV. The gaps are scaled
+to fill the window, so bursts stay bursts and the rate stays the recorded one. Prompt and generation
+of a request are drawn independently: the tables have no joint distribution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from driftwatch.simulate.requests import Requests, make_requests
 WINDOW_SECONDS = 600
 EPOCH_SECONDS = 6 * 3600
 KINDS = ("prompt", "generation")
-# Recorded CVs reach 797: one burst in a window. From 10 on a window is one burst anyway.
+# Recorded CVs reach 797; from 10 on all requests of a window are one burst.
 CV_CAP = 10.0
 _KEY = 1 << 40  # epochs are below it: 34,000 years
 _WINDOWS: Mapping[str, pl.DataType] = {"client": pl.Int64(), "start_seconds": pl.Int64()}
@@ -45,15 +45,15 @@ class _Lengths:
 
     clients: frozenset[int]
     keys: Integers  # (client, epoch) as one sorted number, one a distribution
-    # the distributions' cumulated probabilities, the number of the distribution added to each, so
-    # that one search finds a length in any of them
+    # cumulative probabilities plus the number of their distribution: one search finds a length in
+    # any of them
     rises: Floats
-    tokens: Integers  # that belong to them
+    tokens: Integers  # of each
 
     def draw(self, client: Integers, epoch: Integers, rng: np.random.Generator) -> Integers:
         """A length for each (client, epoch).
 
-        Where a client has no distribution for an epoch, its one before is used, else its first.
+        A client without a distribution for an epoch gets the one before, else its first.
         """
         which = np.searchsorted(self.keys, client * _KEY + epoch, side="right") - 1
         of_client = np.where(which >= 0, self.keys[which] // _KEY, -1) == client
@@ -65,7 +65,7 @@ class _Lengths:
 def read_lengths(path: Path) -> dict[str, _Lengths]:
     """The table of lengths by kind; a length of 0 counts as 1: a request has at least one token.
 
-    Raises WorkloadError: it cannot be read, or lacks a column.
+    Raises WorkloadError: the file cannot be read, or lacks a column.
     """
     kind, chance = pl.col("kind"), pl.col("probability")
     table = _table(path, _LENGTHS)
@@ -104,8 +104,8 @@ class ServeGen:
     """The clients of one model class.
 
     Attributes:
-        clients: those that have lengths, sorted.
-        missing: starts of windows for which no client has a row: no data, not silence.
+        clients: those with lengths, sorted.
+        missing: starts of windows without any row: no data, rather than no requests.
 
     Raises:
         WorkloadError: a table cannot be read, or lacks a column.
@@ -139,8 +139,8 @@ class ServeGen:
     ) -> Requests:
         """The requests of a span of the recording; arrivals count from its beginning.
 
-        In a window without data is sent what was sent in the one before it. ``scale``: factor on
-        every rate; ``clients``: only these; all that have lengths where None.
+        A window without data repeats the one before. ``scale``: factor on every rate; ``clients``:
+        only these; None = all with lengths.
 
         Raises ValueError: the span is empty or outside the recording.
         """
@@ -151,7 +151,7 @@ class ServeGen:
             )
         which, start = self._windows(from_seconds, to_seconds, clients)
         expected = self._rate[which] * WINDOW_SECONDS * scale
-        # a fraction of a request is sent with its probability, so that small scales keep the rate
+        # a fraction of a request is its probability, so that small scales keep the rate
         count = np.floor(expected + rng.random(len(expected))).astype(np.int64)
         arrival = start.repeat(count) + _burst_offsets(count, self._cv[which], rng)
         client = self._client[which].repeat(count)
@@ -166,7 +166,7 @@ class ServeGen:
     def _windows(
         self, start: float, end: float, clients: Collection[int] | None
     ) -> tuple[Integers, Floats]:
-        """Rows of the rate table that are sent in a span, and when each of them begins."""
+        """Rows of the rate table for a span, and the start of each."""
         sent = (self._start + WINDOW_SECONDS > start) & (self._start < end)
         rows = [np.flatnonzero(sent)]
         begins = [self._start[sent]]
@@ -188,7 +188,7 @@ def _burst_offsets(count: Integers, cv: Floats, rng: np.random.Generator) -> Flo
     """Offsets in a window for each request: ends of ``count`` of ``count + 1`` Gamma gaps."""
     gaps = count + 1
     ends = np.cumsum(gaps)
-    # a gap of 0 (a tiny shape underflows) still counts as a gap
+    # no gap is 0, though a tiny shape underflows
     gap_lengths = rng.standard_gamma((1.0 / cv**2).repeat(gaps)) + 1e-300
     total = np.add.reduceat(gap_lengths, ends - gaps) if len(gaps) else np.zeros(0)
     share = gap_lengths / total.repeat(gaps)

@@ -1,13 +1,12 @@
-"""Servers that are not chat: how their requests load the scheduler, and what their pages show.
+"""A server's page, and kinds of servers other than chat: their load and their metrics.
 
-The scheduler is the same; servers differ in what they compute. A pooling request ends with
-its prompt and books no generated token (vLLM ``v1/metrics/stats.py``: an output without tokens).
-The prefill side of a disaggregated pair generates one token. On the decode side a KV connector
-brings all but the last block of a prompt; a request that waits for it is deferred during the
-transfer (no latency counts that time here). Speculative decoding drafts ``draft_tokens`` a step, of
-which the accepted share comes beside the step's own token, so an answer takes fewer steps; what
-verifying costs and the KV of tokens beyond one a step are left out. A sleeping engine runs nothing
-and holds what comes (``/sleep``, level 1).
+All kinds have one scheduler. A pooling request ends with its prompt and counts no generated token
+(vLLM ``v1/metrics/stats.py``: an output without tokens). The prefill side of a disaggregated pair
+generates one token. On the decode side a KV connector brings all but the last block of a prompt; a
+request is deferred during the transfer (no latency counts that time here). Speculative decoding
+drafts ``draft_tokens`` a step and adds the accepted share to the step's own token, so an answer
+takes fewer steps; the cost of verifying, and the KV of tokens beyond one a step, are left out. A
+sleeping engine runs nothing, and requests wait (``/sleep``, level 1).
 """
 
 from __future__ import annotations
@@ -62,29 +61,29 @@ def request_tokens(max_model_len: int) -> tuple[float, ...]:
         decade *= 10
 
 
-READY_AFTER_SECONDS = 25.0  # from the start of a process until its metrics are made
+READY_AFTER_SECONDS = 25.0  # from the start of a process until its metrics appear
 _TRANSFER_SECONDS = 0.25  # 2,000 tokens of 128 KiB over 10 Gbit/s
 
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """What a server does with requests, over the whole scenario."""
+    """The kind of a server's engine, over the whole scenario."""
 
     name: str = "generate"  # generate, pooling, prefill_only, decode_only or speculative
     draft_tokens: int = 0  # of each step
-    # (from when, share of them that is accepted), ascending
+    # (start, accepted share), ascending
     accepted: tuple[tuple[float, float], ...] = ()
     asleep: tuple[tuple[float, float], ...] = ()  # stretches (from, to)
 
     def accepted_tokens(self, times: Floats) -> Floats:
-        """Accepted tokens of a step at these times; mean."""
+        """Mean accepted tokens of a step at these times."""
         since = np.array([at for at, _ in self.accepted])
         ratios = np.array([ratio for _, ratio in self.accepted])
         place = np.maximum(np.searchsorted(since, times, side="right") - 1, 0)
         return np.asarray(self.draft_tokens * ratios[place], dtype=np.float64)
 
     def sent(self, requests: Requests, block_size: int) -> Requests:
-        """What the scheduler is offered of these requests."""
+        """The requests as the scheduler sees them."""
         if self.name in ("pooling", "prefill_only"):
             return replace(requests, generation_tokens=np.ones_like(requests.generation_tokens))
         if self.name == "decode_only":
@@ -99,10 +98,10 @@ class EngineKind:
     def booked(
         self, requests: pl.DataFrame, generation_tokens: Sequence[npt.NDArray[np.int64]]
     ) -> pl.DataFrame:
-        """What ended, with the lengths that its clients see.
+        """The ended requests, with the lengths that their clients see.
 
-        ``requests``: of a run's requests; ``generation_tokens``: of every request of this life,
-        offer by offer.
+        ``requests``: of a run; ``generation_tokens``: of every request of this process, offer by
+        offer.
         """
         ended = requests.filter(pl.col("status") != "unfinished")
         if self.name != "speculative" or ended.is_empty():
@@ -132,21 +131,21 @@ def kind_of(scenario: Scenario, number: int) -> EngineKind:
 
 @dataclass(slots=True)
 class KindColumns:
-    """The columns of an engine's scrapes as its kind fills them, scrape after scrape."""
+    """The columns of an engine's scrapes, as its kind fills them."""
 
     kind: EngineKind  # of the engine
-    accepted: float = 0.0  # tokens accepted until the last scrape
-    outputs: float = 0.0  # outputs after the first until then
+    accepted: float = 0.0  # tokens accepted up to the last scrape
+    outputs: float = 0.0  # outputs after the first, up to then
     # of requests, seconds of the scenario, ascending
     arrivals: Floats = field(default_factory=lambda: np.zeros(0))
 
     def arrived(self, arrival_seconds: Floats) -> None:
-        """Further requests; only a transfer remembers them."""
+        """Add requests; only the decode side needs them, for transfers."""
         if self.kind.name == "decode_only":
             self.arrivals = np.concatenate([self.arrivals, arrival_seconds])
 
     def columns(self, times: Floats, columns: dict[str, Floats]) -> dict[str, Floats]:
-        """The columns of the scrape table as such a server fills them.
+        """The columns of the scrape table, as this kind of server fills them.
 
         ``times``: of the scrapes, seconds of the scenario; ``columns``: those of a server that
         generates, one token a step; histograms as cumulative buckets and the sum.
@@ -171,7 +170,7 @@ class KindColumns:
         return columns | {"waiting_requests": waiting}
 
     def _transferred(self, times: Floats, columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Prompts come by transfer; a request that waits for one is deferred."""
+        """Columns of prompts that come by transfer; their requests are deferred meanwhile."""
         late = np.searchsorted(self.arrivals, times - _TRANSFER_SECONDS, side="right")
         arrived = np.searchsorted(self.arrivals, times, side="right")
         moved = columns["prompt_tokens_total"] - columns["prompt_tokens_computed_total"]
@@ -184,7 +183,7 @@ class KindColumns:
 
     @staticmethod
     def _without_answers(columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """A pooling request stops without a token."""
+        """Columns of requests that stop without a token."""
         tokens = columns["generation_tokens_total"]
         answers, steps = columns["generation_tokens"].copy(), columns["iteration_tokens"].copy()
         answers[:, -1] = 0.0
@@ -196,7 +195,7 @@ class KindColumns:
         }
 
     def _drafted(self, times: Floats, columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """More tokens a step, and the counters of drafts."""
+        """Columns with accepted tokens, and the counters of drafts."""
         outputs = columns["itl_seconds"][:, -2]
         new = np.diff(outputs, prepend=self.outputs)
         accepted = np.rint(self.accepted + np.cumsum(new * self.kind.accepted_tokens(times)))
@@ -240,7 +239,7 @@ _INFO = {
     ),
     "None",
 )
-_FEW_EDGES = 4  # a histogram of no more keeps all of them
+_FEW_EDGES = 4  # a histogram with no more edges keeps all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,22 +248,22 @@ class Server:
 
     instance: str  # host:port
     model_name: str  # first served model name
-    # of each engine; max_model_len and num_gpu_blocks must be known, as a page shows them
+    # of each engine; a page needs its max_model_len and num_gpu_blocks
     configuration: SchedulerConfiguration
     log_stats: bool = True  # False = ``--disable-log-stats``: no ``vllm:`` line at all
     # ``--custom-histogram-buckets`` with every second of the usual edges
     other_buckets: bool = False
-    kind: EngineKind = USUAL  # what it does with them, where that is not to generate
+    kind: EngineKind = USUAL
 
     def check(self) -> None:
-        """Refuse settings that cannot be, or of which a page cannot be made.
+        """Refuse settings that are impossible, or too few for a page.
 
         Raises ImpossibleConfiguration: with every problem.
         """
         problems = [*self.configuration.problems()]
         for name in ("max_model_len", "num_gpu_blocks"):
             if getattr(self.configuration, name) is None:
-                problems.append(f"{name} is not known: the page shows it")
+                problems.append(f"{name} is unknown, and the page needs it")
         if problems:
             raise ImpossibleConfiguration(tuple(problems))
 

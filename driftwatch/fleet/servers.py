@@ -1,4 +1,4 @@
-"""The servers of a scenario: their names, when each runs as what, and when it is scraped."""
+"""The servers of a scenario: their names, their processes, and the times of their scrapes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from driftwatch.simulate.hardware import model
 Floats = npt.NDArray[np.float64]
 
 DOWN_SECONDS = 40.0  # as vllm-0.32/restart: a small model is back after 40 s
-EVERY_SECONDS = 180.0  # rollout: one replica after the other
+EVERY_SECONDS = 180.0  # rollout: from one replica to the next
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A server's process from its start to its end."""
+    """A process of a server."""
 
-    start_seconds: float  # it answers from then on
-    end_seconds: float  # it does not answer from then on; inf = to the end
+    start_seconds: float  # of its answers
+    end_seconds: float  # of its answers; inf = the end of the scenario
     serving: Serving  # its settings
     factor: float = 1.0  # on its step times (another release)
-    other_buckets: bool = False  # with another layout of histograms
-    stats: bool = True  # with vllm: series on its page
-    vllm_version: str | None = None  # what discovery labels it with, None = with nothing
-    image: str | None = None  # of its container, None = unknown
+    other_buckets: bool = False  # its histograms have another layout
+    stats: bool = True  # its page has vllm: series
+    vllm_version: str | None = None  # its label by discovery; None = none
+    image: str | None = None  # of its container; None = unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Replica:
 
     number: int  # from 0
     lives: tuple[Life, ...]  # in order; between two of them it is down
-    # stretches (from, to) in which there is such a server, and in which its page answers
+    # stretches (from, to) in which the server exists, and in which its page answers
     present: tuple[tuple[float, float], ...]
     listed: tuple[tuple[float, float], ...]
 
@@ -56,7 +56,7 @@ class Replica:
         return _within(self.listed, times)
 
     def is_up(self, times: Floats) -> npt.NDArray[np.bool_]:
-        """Whether it answers, and the balancer sends to it, at these times."""
+        """Whether it answers, and the balancer sends requests to it, at these times."""
         up = np.zeros(len(times), dtype=bool)
         for life in self.lives:
             up |= (times >= life.start_seconds) & (times < life.end_seconds)
@@ -64,12 +64,12 @@ class Replica:
 
 
 def servers_of(scenario: Scenario) -> tuple[Replica, ...]:
-    """Every server that there ever is, by number."""
+    """Every server of the scenario, by number."""
     return tuple(_server(scenario, number) for number in range(scenario.servers))
 
 
 def servers_up(servers: tuple[Replica, ...], times: Floats) -> npt.NDArray[np.int64]:
-    """How many servers the balancer sends to at each of the times."""
+    """The number of servers that the balancer sends requests to at these times."""
     up = np.zeros(len(times), dtype=np.int64)
     for server in servers:
         up += server.is_up(times)
@@ -98,7 +98,7 @@ def _server(scenario: Scenario, number: int) -> Replica:
         for at, fault in sorted(_restarts(scenario, own, number), key=lambda one: one[0]):
             if not start <= at < end:
                 continue
-            if at > life.start_seconds:  # else it was down still, and stays so
+            if at > life.start_seconds:  # else it was still down, and stays down
                 lives.append(replace(life, end_seconds=at))
             life = _after(life, fault, min(at + (fault.down or DOWN_SECONDS), end))
         lives.append(life)
@@ -133,7 +133,7 @@ def _present(scenario: Scenario, number: int) -> list[tuple[float, float]]:
 
 
 def _restarts(scenario: Scenario, faults: list[Fault], number: int) -> list[tuple[float, Fault]]:
-    """When the replica's process ends, and by what."""
+    """When a fault ends the replica's process, and the fault."""
     restarts = []
     for fault in faults:
         if fault.kind in ("restart", "stats_disabled", "bucket_layout"):
@@ -167,7 +167,7 @@ def _without(
     return rest
 
 
-JOB, DCGM_JOB = "vllm", "dcgm"  # of the servers and of their GPUs' exporters, to a Prometheus
+JOB, DCGM_JOB = "vllm", "dcgm"  # Prometheus jobs of the servers and of their GPUs' exporters
 KUBE_JOB, NAMESPACE, CONTAINER = "kube-state-metrics", "inference", "vllm"
 _PORT, _EXPORTER_PORT = 8000, 9400
 
@@ -178,7 +178,7 @@ def instance_of(scenario: Scenario, number: int) -> str:
 
 
 def host_of(scenario: Scenario, number: int) -> str:
-    """Name of the machine that a server is on."""
+    """Name of a server's machine."""
     return f"{scenario.pool.name}-{number}"
 
 
@@ -188,12 +188,12 @@ def exporter_of(scenario: Scenario, number: int) -> str:
 
 
 def model_name(scenario: Scenario) -> str:
-    """As it is served."""
+    """The served model name."""
     return model(scenario.pool.model).name
 
 
 def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:
-    """Every server's engine, as a recording of its pages knows it."""
+    """Every server's engine as a target, with the labels of a recording."""
     targets = {}
     for number in range(scenario.servers):
         key = TargetKey(instance_of(scenario, number), "0")
@@ -210,18 +210,18 @@ def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:
 
 
 def pod_of(scenario: Scenario, number: int) -> dict[str, str]:
-    """Labels that Kubernetes' discovery gives a server, and kube-state-metrics its series."""
+    """Labels of a server by Kubernetes' discovery and by kube-state-metrics."""
     return {"namespace": NAMESPACE, "pod": host_of(scenario, number)}
 
 
 def release_labels(vllm_version: str | None, image: str | None) -> dict[str, str]:
-    """What a source that reads discovery and kube-state-metrics knows of the release."""
+    """Labels of the release by discovery and kube-state-metrics."""
     labels = {"vllm_version": vllm_version, "container_image": image}
     return {name: value for name, value in labels.items() if value is not None}
 
 
 def relabelled_of(scenario: Scenario) -> list[Relabelled]:
-    """Servers that come back with another release, from when on, in order of time."""
+    """Servers that come back with another release, in order of time."""
     start, _ = seconds_of(scenario)
     relabelled = [
         Relabelled(
@@ -256,12 +256,12 @@ def seconds_of(scenario: Scenario) -> tuple[float, float]:
 Booleans = npt.NDArray[np.bool_]
 
 _DAY_SECONDS = 86_400.0
-_GAP_SECONDS = (60.0, 900.0)  # of a Prometheus that restarts, or is out of memory for a while
-_LATEST_RATIO = 0.95  # of an interval: a scrape is not later than the next one
+_GAP_SECONDS = (60.0, 900.0)  # a Prometheus restarts, or has no memory left for a while
+_LATEST_RATIO = 0.95  # most lateness, of an interval: a scrape comes before the next one
 
 
 def scrape_times(scenario: Scenario, seed: int, number: int) -> tuple[Floats, Booleans]:
-    """When a server is scraped, and which of these scrapes time out, over the whole scenario."""
+    """Times of a server's scrapes, and which of them time out, over the whole scenario."""
     scrape = scenario.scrape
     rng = generator(seed, "scrapes", number)
     planned = np.arange(rng.random() * scrape.interval, scenario.duration, scrape.interval)
@@ -278,7 +278,7 @@ def scrape_times(scenario: Scenario, seed: int, number: int) -> tuple[Floats, Bo
 
 
 def gpu_times(scenario: Scenario, seed: int, number: int) -> Floats:
-    """When the exporter of a server's GPUs is scraped."""
+    """Times of the scrapes of a server's GPU exporter."""
     scrape = scenario.scrape
     if not scenario.pool.dcgm:
         return np.zeros(0)
@@ -292,7 +292,7 @@ def gpu_times(scenario: Scenario, seed: int, number: int) -> Floats:
 
 
 def gaps(scenario: Scenario, seed: int) -> tuple[Floats, Floats]:
-    """Stretches in which nothing of the pool is scraped: starts and ends."""
+    """Stretches without any scrape of the pool: starts and ends."""
     rng = generator(seed, "gaps")
     count = rng.poisson(scenario.scrape.gaps_per_day * scenario.duration / _DAY_SECONDS)
     start = np.sort(rng.uniform(0.0, scenario.duration, count))
@@ -303,7 +303,7 @@ def gaps(scenario: Scenario, seed: int) -> tuple[Floats, Floats]:
 def _scraped(
     scenario: Scenario, seed: int, number: int, planned: Floats, times: Floats, purpose: str
 ) -> tuple[Floats, Booleans]:
-    """Times with the late ones moved, and which of them are kept at all."""
+    """The times with late scrapes moved, and which of them leave a sample."""
     scrape = scenario.scrape
     rng = generator(seed, purpose, number)
     late, by, lost = rng.random((3, len(times)))
@@ -319,5 +319,5 @@ def _scraped(
 
 
 def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
-    """A generator of its own for each purpose, server and day; independent of the order of use."""
+    """A random generator per purpose, server and day, independent of the order of use."""
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *numbers])

@@ -1,7 +1,7 @@
-"""Where a scenario's requests come from: real traces, thinned to one server's share.
+"""Sources of a scenario's requests: real traces, thinned to one server's share.
 
-A source gives requests on a clock of its own, on which the whole pool gets one request a second
-in the mean; :mod:`driftwatch.fleet.traffic` maps that clock to the scenario's rates.
+A source has a clock of its own, on which the whole pool gets one request a second in the mean.
+:mod:`driftwatch.fleet.traffic` maps that clock to the scenario's rates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from driftwatch.simulate.workload.requests_file import read_requests
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# Requests that stay together when a trace is drawn from: longer than its bursts, short against it
+# Requests of a trace that stay together: longer than its bursts, short against the trace
 _BLOCK = 500
 
 
@@ -33,8 +33,8 @@ class ClockedRequests:
     """Requests in order."""
 
     at: Floats  # on the pool's clock of one request a second
-    prompt_tokens: Integers  # their prompts
-    generation_tokens: Integers  # what they will generate
+    prompt_tokens: Integers
+    generation_tokens: Integers
 
 
 class TrafficSource(Protocol):
@@ -45,8 +45,8 @@ class TrafficSource(Protocol):
     ) -> ClockedRequests:
         """Requests of one server out of ``share``.
 
-        ``total``: length of the pool's clock, which is how many requests the pool gets; ``window``:
-        the scenario's time that this is, in seconds.
+        ``total``: length on the pool's clock, so the number of the pool's requests; ``window``: the
+        same stretch in the scenario's time, seconds.
         """
 
 
@@ -59,19 +59,19 @@ class TraceSource:
         gaps = np.diff(arrival_seconds)
         if len(gaps) < 2 or gaps.sum() <= 0:
             raise WorkloadError(("a trace needs at least three requests at different times",))
-        # the gap before the first is unknown: it gets the mean; mean 1 is the pool's clock
+        # the unknown gap before the first is the mean; gaps of mean 1 make the pool's clock
         gaps = np.concatenate([[gaps.mean()], gaps]) / gaps.mean()
         self._count = len(gaps)
         self._block = min(_BLOCK, self._count)
         self._prompt, self._generation = prompt_tokens, generation_tokens
-        # clock after each request, over two rounds: a block may run over the end
+        # clock after each request, over two rounds: a block may pass the end of the trace
         self._clock = np.concatenate([[0.0], np.cumsum(np.concatenate([gaps, gaps]))])
 
     def draw(
         self, total: float, share: int, window: tuple[float, float], rng: np.random.Generator
     ) -> ClockedRequests:
         """Each request of the pool is this server's with probability 1/share."""
-        del window  # a trace of an hour knows no day
+        del window  # a trace of an hour has no daily rhythm
         starts, begins, filled = [], [], 0.0
         while filled < total:
             some = max(16, int((total - filled) / self._block * 1.1))
@@ -97,9 +97,9 @@ class ServeGenSource:
     Args:
         folder: holds ``servegen_rates.parquet`` and ``servegen_lengths.parquet``, or the names of
             the dataset (``m-small_…``).
-        offset_seconds: where in its two weeks the scenario begins.
+        offset_seconds: start of the scenario in its two weeks.
         model_class: which of several pairs of files; None = the folder has one pair.
-        clients: ``all`` that have lengths, or those of ``even`` or ``odd`` number.
+        clients: ``all`` with lengths, or those of ``even`` or ``odd`` number.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class ServeGenSource:
     ) -> ClockedRequests:
         """The clients' own hour and day: the pool's clock is stretched over the window.
 
-        What they send in these hours decides how many requests that are: more than ``total`` in
-        their busy hours, fewer in others.
+        The clients' rates in these hours decide the number of requests: more than ``total`` in
+        busy hours, fewer in others.
         """
         length = window[1] - window[0]
         start = self._first + (self._offset + window[0]) % (self._end - self._first)
@@ -150,9 +150,9 @@ class ServeGenSource:
 
 
 def source_of(traffic: Traffic) -> TrafficSource:
-    """The source that a scenario names.
+    """The source of a scenario's traffic.
 
-    Raises WorkloadError: its file is none that is read.
+    Raises WorkloadError: its file cannot be read.
     """
     return _source(
         traffic.source, traffic.path, traffic.offset, traffic.model_class, traffic.clients
@@ -184,12 +184,12 @@ def _source(
 def _one_of(folder: Path, pattern: str) -> Path:
     paths = sorted(folder.glob(pattern))
     if len(paths) != 1:
-        raise WorkloadError((f"{folder}: holds {len(paths)} files {pattern}, not one",))
+        raise WorkloadError((f"{folder}: has {len(paths)} files {pattern}, not one",))
     return paths[0]
 
 
 def _thinned(count: int, share: int, rng: np.random.Generator) -> Integers:
-    """Sorted numbers below ``count``, each there with probability 1/share."""
+    """Sorted numbers below ``count``, each drawn with probability 1/share."""
     if share <= 1:
         return np.arange(count, dtype=np.int64)
     parts, last = [], -1

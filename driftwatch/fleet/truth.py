@@ -1,4 +1,4 @@
-"""What was injected, as JSON beside a recording, and the configuration of the pool."""
+"""The injected effects, as JSON beside a recording, and the configuration of the pool."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def truth_of(scenario: Scenario, seed: int) -> dict[str, Any]:
 
 
 def instances_of(scenario: Scenario, effect: Effect) -> list[str]:
-    """The servers that it is about."""
+    """The servers of an effect."""
     numbers = effect.replicas or range(scenario.servers)
     return [instance_of(scenario, number) for number in numbers]
 
 
 def window_of(scenario: Scenario, effect: Effect) -> tuple[datetime, datetime]:
-    """From when to when it lasts, without its grace."""
+    """Start and end of an effect, without its grace."""
     until = scenario.duration if effect.until is None else effect.until
     start = scenario.start.astimezone(UTC)
     return start + timedelta(seconds=effect.at), start + timedelta(seconds=until)
 
 
 def configuration_of_pool(scenario: Scenario) -> dict[str, Any]:
-    """What ``driftwatch.yaml`` says of the pool: what an operator would have written."""
+    """The pool's ``driftwatch.yaml``, as an operator would write it."""
     pool = scenario.pool
     serving = pool.serving
     settings: dict[str, Any] = {

@@ -76,13 +76,13 @@ truth:
     - {what: x, kind: x, at: 1h, until: 3h}
     - {what: y, kind: y, at: 1h, until: 59m}
 """
-    outside = "is not inside of the scenario's 7200 s"
+    outside = "is not before the scenario's end, at 7200 s"
     expected = [
-        (7, "3h", f"something at 10800 s {outside}"),
-        (9, "5h", f"something at 18000 s {outside}"),
-        (10, "[7]", "there is no replica 7: they are 0 to 2"),
+        (7, "3h", f"10800 s {outside}"),
+        (9, "5h", f"18000 s {outside}"),
+        (10, "[7]", "there is no replica 7: the numbers are 0 to 2"),
         (13, "10m", "until is not after at"),
-        (15, "3h", f"something at 10800 s {outside}"),
+        (15, "3h", f"10800 s {outside}"),
         (16, "59m", "until is not after at"),
     ]
     lines = text.splitlines()
@@ -108,8 +108,8 @@ truth: {}
         (5, "no GPU 'H1000' in the tables"),
         (5, "no model 'nope' in the tables"),
         (5, "room for 160 tokens, less than max_model_len, 8,192"),
-        (6, "at most 1,000 a server are simulated"),
-        (8, "at most 10,000 servers are simulated"),
+        (6, "driftwatch simulates at most 1,000 requests/s a server"),
+        (8, "driftwatch simulates at most 10,000 servers"),
     ]
     lost = GOOD.replace("{requests_per_second", "{path: nowhere.csv, requests_per_second")
     assert problems(tmp_path, lost) == [(4, 17, f"there is no {tmp_path / 'nowhere.csv'}")]

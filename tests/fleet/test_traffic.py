@@ -193,5 +193,5 @@ def test_servers_are_as_busy_as_the_share_that_is_asked_for(share: float) -> Non
 
 @pytest.mark.parametrize("traffic", [{"utilisation_ratio": 0.5}, {"requests_per_second": None}])
 def test_the_rate_is_given_once(traffic: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="one of them"):
+    with pytest.raises(ValidationError, match="needs one of"):
         scenario(traffic)

@@ -1,1 +1,1 @@
-"""A scenario as data, its file, and what does not fit together in it."""
+"""Scenarios: their model, their files, and the check of a file."""

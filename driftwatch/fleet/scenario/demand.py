@@ -1,4 +1,4 @@
-"""What a scenario's pool is sent, as data."""
+"""The traffic of a scenario's pool, as data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from driftwatch.yaml_models import Part
 
 
 def _offset(value: object) -> float:
-    """A time from the start; 0 is one."""
+    """A time from the start in seconds; 0 is allowed."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError("a time from the start is text such as 90m")
     return 0.0 if str(value) in ("0", "0s", "0.0") else parse_duration(str(value))
@@ -31,7 +31,7 @@ class Season(Part):
 
 
 class NewClient(Part):
-    """Somebody else begins to send, on top of the others."""
+    """A new client, in addition to the others."""
 
     share_ratio: float = Field(gt=0, lt=1, description="of all requests, from then on")
     prompt_tokens: Count = Field(1200, description="mean of its prompts")
@@ -39,14 +39,14 @@ class NewClient(Part):
 
 
 class Change(Part):
-    """Traffic from ``at`` on (until ``until``); what is not named stays.
+    """A change of traffic from ``at`` on (until ``until``); values that are not named stay.
 
-    With ``replicas`` only what these are sent changes: a client that sticks to its server.
+    With ``replicas`` only these servers' traffic changes: a client that sticks to its server.
     """
 
-    at: Offset = Field(description="when it begins")
-    until: Offset | None = Field(None, description="when it is over; without it never")
-    ramp: Offset = Field(0.0, description="how long factors take to come up")
+    at: Offset = Field(description="start")
+    until: Offset | None = Field(None, description="end; without it never")
+    ramp: Offset = Field(0.0, description="how long factors take to reach their value")
     replicas: tuple[int, ...] = Field((), description="numbers from 0; without it all")
     prompt_factor: float = Field(1.0, gt=0, description="on prompt lengths")
     generation_factor: float = Field(1.0, gt=0, description="on generation lengths")
@@ -58,12 +58,12 @@ class Change(Part):
 
 
 class Bursts(Part):
-    """Clumps of minutes in which the whole pool gets many more requests, and then as before.
+    """Stretches of minutes in which the whole pool gets many more requests.
 
     They come at random; their lengths and sizes are log-normal around the given ones.
     """
 
-    per_day: float = Field(gt=0, description="how many in the mean")
+    per_day: float = Field(gt=0, description="mean number")
     lasting: Seconds = Field(240.0, description="median length")
     rate_factor: float = Field(4.0, gt=1, description="median, on requests per second")
     prompt_factor: float = Field(1.0, gt=0, description="on prompt lengths")
@@ -71,22 +71,20 @@ class Bursts(Part):
 
 
 class Hours(Part):
-    """What is different in some hours of every day, as with long prompts in the night."""
+    """Other traffic in some hours of every day, such as long prompts at night."""
 
-    since_hour: float = Field(ge=0, lt=24, description="hour (UTC) at which they begin")
-    until_hour: float = Field(
-        ge=0, lt=24, description="hour at which they end; may be the next day"
-    )
+    since_hour: float = Field(ge=0, lt=24, description="hour (UTC) of their start")
+    until_hour: float = Field(ge=0, lt=24, description="hour of their end; may be the next day")
     rate_factor: float = Field(1.0, gt=0, description="on requests per second")
     prompt_factor: float = Field(1.0, gt=0, description="on prompt lengths")
     generation_factor: float = Field(1.0, gt=0, description="on generation lengths")
 
 
 class Traffic(Part):
-    """What the pool is sent: as many requests a second, or a share of what its servers can do."""
+    """The pool's requests: a rate, or a share of its servers' capacity."""
 
     source: Literal["azure_conv", "azure_code", "servegen"] = Field(
-        "azure_conv", description="shipped trace that lengths and arrivals come from"
+        "azure_conv", description="shipped trace of lengths and arrivals"
     )
     path: File | None = Field(
         None, description="a request log or trace instead; a folder with ServeGen's two files"
@@ -95,11 +93,11 @@ class Traffic(Part):
         None, description="ServeGen: which pair of files in the folder, e.g. m-mid"
     )
     clients: Literal["all", "even", "odd"] = Field(
-        "all", description="ServeGen: all that have lengths, or those of even or odd number"
+        "all", description="ServeGen: all with lengths, or those of even or odd number"
     )
     requests_per_second: Number | None = Field(None, description="mean of the whole pool")
     utilisation_ratio: float | None = Field(
-        None, gt=0, le=2, description="instead: mean share of what the servers can do at the start"
+        None, gt=0, le=2, description="instead: mean share of the servers' capacity at the start"
     )
     offset: Offset = Field(0.0, description="ServeGen: where in its two weeks to begin")
     season: Season = Field(
@@ -109,13 +107,13 @@ class Traffic(Part):
     prefix_hit_ratio: Ratio = Field(0.2, description="of prompt tokens, found in the cache")
     cancelled_ratio: Ratio = Field(0.005, description="of requests, by their clients")
     adapters: Count | None = Field(None, description="different LoRA adapters in use")
-    timeout: Seconds | None = Field(None, description="after which clients give up")
-    bursts: Bursts | None = Field(None, description="clumps of requests; none: as in the trace")
-    hours: tuple[Hours, ...] = Field((), description="what is different in some hours of a day")
-    changes: tuple[Change, ...] = Field((), description="what changes, and when")
+    timeout: Seconds | None = Field(None, description="clients give up after this time")
+    bursts: Bursts | None = Field(None, description="bursts of requests; none: as in the trace")
+    hours: tuple[Hours, ...] = Field((), description="other traffic in some hours of a day")
+    changes: tuple[Change, ...] = Field((), description="changes of traffic")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.requests_per_second is None) == (self.utilisation_ratio is None):
-            raise ValueError("needs requests_per_second or utilisation_ratio, one of them")
+            raise ValueError("needs one of requests_per_second and utilisation_ratio")
         return self

@@ -18,16 +18,16 @@ from driftwatch.yaml_models import note_errors, place_of
 from driftwatch.yaml_positions import Entries, YamlFile, parse_yaml, plain, read_yaml
 
 SUFFIX = ".yaml"
-Misfit = tuple[tuple[str | int, ...], str]  # where (keys, and numbers of items), and what
+Misfit = tuple[tuple[str | int, ...], str]  # place (keys, and numbers of items), and problem
 
 MOST_SERVERS = 10_000
-MOST_REQUESTS_PER_SECOND = 1_000  # of one server: six hours of them are in memory at a time
+MOST_REQUESTS_PER_SECOND = 1_000  # of one server: memory holds six hours of them
 
 
 def read_scenario(path: Path) -> Scenario:
     """One scenario file.
 
-    Raises ConfigError: with every problem, each at its place.
+    Raises ConfigError: every problem of the file, each at its place.
     """
     return _scenario(read_yaml(path), path.parent)
 
@@ -43,7 +43,7 @@ def shipped_scenarios() -> tuple[Scenario, ...]:
             scenario = _scenario(file, None)
             if f"{scenario.name}{SUFFIX}" != entry.name:
                 raise ConfigError(
-                    (Problem(file.path, None, None, "name", f"it is called {scenario.name}"),)
+                    (Problem(file.path, None, None, "name", f"its name is {scenario.name}"),)
                 )
             scenarios.append(scenario)
     return tuple(scenarios)
@@ -70,7 +70,7 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
     if root is None and not file.problems:
         file.problems.append(Problem(file.path, None, None, "empty", "the file is empty"))
     elif root is not None and not isinstance(root, Entries):
-        file.add(root.place, "type", "a scenario is keys and values")
+        file.add(root.place, "type", "a scenario needs keys and values")
     elif isinstance(root, Entries):
         try:
             context = {} if base is None else {"base": base}
@@ -86,7 +86,7 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
 
 
 def misfits(scenario: Scenario) -> Iterator[Misfit]:
-    """Times, replicas, names and sizes that cannot be."""
+    """Impossible times, replicas, names and sizes."""
     path = scenario.traffic.path
     if path is not None and not path.exists():
         yield ("traffic", "path"), f"there is no {path}"
@@ -104,7 +104,7 @@ def misfits(scenario: Scenario) -> Iterator[Misfit]:
             for replica in part.replicas:
                 if not 0 <= replica < scenario.servers:
                     last = scenario.servers - 1
-                    wrong = f"there is no replica {replica}: they are 0 to {last}"
+                    wrong = f"there is no replica {replica}: the numbers are 0 to {last}"
                     yield (*where, number, "replicas"), wrong
     if truth.baseline is not None:
         yield from _time(scenario, ("truth", "baseline"), truth.baseline)
@@ -114,14 +114,13 @@ def _time(scenario: Scenario, where: tuple[str | int, ...], part: Any) -> Iterat
     duration = scenario.duration
     for name, at in (("at", part.at), ("until", part.until)):
         if at is not None and (at > duration or (name == "at" and at == duration)):
-            inside = f"is not inside of the scenario's {duration:g} s"
-            yield (*where, name), f"something at {at:g} s {inside}"
+            yield (*where, name), f"{at:g} s is not before the scenario's end, at {duration:g} s"
     if part.until is not None and part.until <= part.at:
         yield (*where, "until"), "until is not after at"
 
 
 def _sizes(scenario: Scenario) -> Iterator[Misfit]:
-    """What there is no memory or no time for, or too little of."""
+    """Scenarios that are too short, or too large for memory and time."""
     if 2 * scenario.scrape.interval > scenario.duration:
         yield ("scrape", "interval"), f"{scenario.duration:g} s are less than two scrapes"
     if scenario.servers > MOST_SERVERS:
@@ -129,10 +128,10 @@ def _sizes(scenario: Scenario) -> Iterator[Misfit]:
         for number, fault in enumerate(scenario.faults):
             if fault.to == scenario.servers:
                 where = ("faults", number, "to")
-        yield where, f"at most {MOST_SERVERS:,} servers are simulated"
+        yield where, f"driftwatch simulates at most {MOST_SERVERS:,} servers"
     rate = scenario.traffic.requests_per_second
     if rate is not None and rate / scenario.pool.replicas > MOST_REQUESTS_PER_SECOND:
-        most = f"at most {MOST_REQUESTS_PER_SECOND:,} a server are simulated"
+        most = f"driftwatch simulates at most {MOST_REQUESTS_PER_SECOND:,} requests/s a server"
         yield ("traffic", "requests_per_second"), most
 
 

@@ -33,7 +33,7 @@ def _utc(value: datetime) -> datetime:
 
 
 class Scrape(Part):
-    """How pages are scraped: every ``interval``, each server at its own phase, as Prometheus does."""
+    """How pages are scraped: every ``interval``, each server at its own phase."""
 
     interval: Seconds = Field(15.0, description="time between two scrapes of a server")
     jitter_seconds: float = Field(0.05, ge=0, description="sd of a scrape's lateness")
