@@ -156,8 +156,8 @@ class KnobMove:
 
 # code of an advice's reason → what its sentence begins with
 LEADS: Mapping[str, str] = {
-    "engine": "do not change a knob",
-    "gpus_lost": "do not change a knob",
+    "engine": "do not change a setting",
+    "gpus_lost": "do not change a setting",
     "kv_binds": "no knob",
     "no_knob_helps": "no knob helps",
     "not_worth_a_restart": "no knob is worth a restart",

@@ -90,8 +90,11 @@ def _answer(advice: Answer, name: str) -> str:
         set_to = setting_change(answer)
         return f"{name}: nothing to do now, {answer.why}. Before more load comes, set {set_to}"
     if answer.action == "change":
-        brings = answer.effect[0] if answer.effect else answer.why
-        return f"{name}: set {setting_change(answer)}. {brings[:1].upper()}{brings[1:]}"
+        do = f"set {setting_change(answer)}"
+        if answer.instead:
+            do = f"{answer.instead[0].split(': ')[0]} and {do}"
+        brings = next(_effects(advice), answer.why)
+        return f"{name}: {do}. {brings[:1].upper()}{brings[1:]}"
     if answer.action == "insufficient":
         ways = settles(advice)
         return f"No advice for {name}: {answer.why}{f'. Give {ways}' if ways else ''}"
@@ -99,6 +102,18 @@ def _answer(advice: Answer, name: str) -> str:
         return f"{name}: {answer.instead[0]}"
     lead = "nothing to do: " if answer.action == "no_action" else ""
     return f"{name}: {lead}{answer.why}"
+
+
+def _effects(advice: Answer) -> Iterator[str]:
+    """What the change brings: first with its replicas, then alone, from today's share in target."""
+    answer, today = advice.advice, advice.today
+    share = None if today is None else today.in_target_ratio
+    before = "" if share is None else f"{percent(share).removesuffix(' %')} → "
+    if answer.instead:
+        yield answer.instead[0].partition(": ")[2].replace("forecast ", f"forecast: {before}", 1)
+    alone = "alone, " if answer.instead else ""
+    for text in answer.effect:
+        yield f"{alone}{text.replace('forecast: ', f'forecast: {before}', 1)}"
 
 
 def _details(advice: Answer) -> Iterator[tuple[str, str]]:
@@ -112,10 +127,10 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
         return
     undo = answer.undo and f"{answer.undo}{f' if {answer.wrong_if}' if answer.wrong_if else ''}"
     for label, text in (
-        ("Change", "; ".join(answer.effect[answer.reason.code != CAN_WAIT :])),
+        ("Change", "; ".join([*_effects(advice)][answer.reason.code != CAN_WAIT :])),
         ("Value", answer.value_reason),
         ("Or", "; ".join(answer.instead[1:])),
-        ("Why", answer.why if answer.instead else None),
+        ("Why", answer.why if answer.instead and not answer.moves else None),
         ("Cost", "; ".join(answer.price)),
         ("Undo", undo),
         ("Also", "; ".join((*answer.not_cured, *answer.later))),

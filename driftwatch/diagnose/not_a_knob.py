@@ -63,7 +63,8 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
         ("slower_than_pool", "slower than its peers", _PEERS),
     ):
         if evidence.get(slower):
-            return f"{text}{_by(evidence.get(column))}"
+            add = "; add a replica" if evidence.get("slo_missed") else ""
+            return f"the engine is {_part(evidence.get(column))}{text}{add}"
     if evidence.get("engine_kind") == "decode_only":
         return None  # deferring every request is normal here: it waits for KV caches
     deferred = evidence.get("waiting_deferred_share_10m_ratio")
@@ -75,4 +76,10 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
 
 
 def _by(speed_ratio: float | None) -> str:
-    return "" if speed_ratio is None else f": {100 * (1 - speed_ratio):.0f} %"
+    part = _part(speed_ratio).rstrip()
+    return f": {part}" if part else ""
+
+
+def _part(speed_ratio: float | None) -> str:
+    """How much slower, before the word; empty where that is unknown or it is not."""
+    return "" if speed_ratio is None or speed_ratio >= 1 else f"{100 * (1 - speed_ratio):.0f} % "

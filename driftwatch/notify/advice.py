@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,7 +18,7 @@ NOTHING_TO_DO = "Nothing to do"
 # requests miss a target now, although the simulation of today's settings meets it
 NOT_EXPLAINED = "No setting explains it: the simulation of today meets the target"
 _WAIT = "wait: driftwatch looks again every 10 min"
-_KEEP_SETTINGS = "Do not change a knob"
+_KEEP_SETTINGS = "Do not change a setting"
 BEFORE_IT = "after a change: "  # starts the text of a change that may be the cause
 _ROLL_BACK = "Roll one server back and compare"  # to the release before the change
 _DRAIN = "Drain it"
@@ -27,6 +26,7 @@ _REPLICA_FIRST = "Add a replica, then "  # where the others have no room for thi
 _ROOM_UNKNOWN = "unknown whether the others can take its load: look at theirs before you drain it"
 # reasons whose text is an action
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
+OPEN_PAGE = "open_page"  # code of the reason of a notice: a page of its pool says what to do
 _KV = "kv_cache_usage_ratio"
 
 
@@ -34,15 +34,17 @@ def imperatives(page: Page) -> list[str]:
     """The action for line 1, the longest text first; empty where there is nothing to do."""
     advised = page.advice
     if is_bare_notice(page):
-        return shorter(page.phrases.advice)
+        is_said = advised is not None and advised.reason.code == OPEN_PAGE
+        other = _capital(clean(advised.why)) if advised is not None and is_said else ""
+        return shorter(other or page.phrases.advice)
     if advised is not None and advised.action == "change":
-        text = f"Set {setting_change(advised)}"
-        return [f"{text}{more}", text] if (more := replicas_besides(advised)) else [text]
+        change = setting_change(advised)
+        firsts = first_choices(advised)
+        return [*(f"{one} and set {change}" for one in firsts), *firsts] or [f"Set {change}"]
     if (lacking := no_verdict(page)) is not None:
         return _unanswered(page, lacking)
     if advised is not None and advised.instead:
-        first = _capital(clean(advised.instead[0]).split(":")[0])
-        return [first, first.split(" (")[0]]
+        return first_choices(advised)
     if advised is not None and advised.basis is not None and advised.action == "none":
         return shorter(_capital(clean(advised.why)))
     if advised is not None and advised.action == "no_action":
@@ -176,13 +178,12 @@ def setting_change(advised: Advice) -> str:
     )
 
 
-_ADD = re.compile(r"\badd \d+ replicas?\b")
-
-
-def replicas_besides(advised: Advice) -> str:
-    """`` and add 1 replica``: what the setting alone lacks to meet the targets; empty = nothing."""
-    found = next(filter(None, map(_ADD.search, advised.not_cured)), None)
-    return f" and {found[0]}" if found else ""
+def first_choices(advised: Advice) -> list[str]:
+    """``Add 3 replicas (7 in all)``, ``Add 3 replicas``: what meets the targets where no setting
+    does, or none alone; empty = nothing.
+    """
+    firsts = [_capital(clean(text).split(":")[0]) for text in advised.instead[:1]]
+    return [*firsts, *(one.split(" (")[0] for one in firsts)]
 
 
 def vllm_arguments(moves: Sequence[KnobMove]) -> str:
@@ -241,12 +242,15 @@ def settings_line(page: Page) -> str | None:
 
 
 def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
+    for text in map(clean, advised.instead[:1]):
+        yield Line("Do", text.replace(": ", " and make the change: ", 1), weight=8)
     change = setting_change(advised)
     first = "" if change in page.summary else f"{change}: "
     brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
     if made_at := _forecast_time(page, advised):
         brings = brings.replace("forecast:", f"forecast of {made_at}:", 1)
-    text = f"{first}restart with {vllm_arguments(advised.moves)}. {_capital(brings)}"
+    brings = f"Alone, {brings}" if advised.instead else _capital(brings)
+    text = f"{first}restart with {vllm_arguments(advised.moves)}. {brings}"
     yield Line("Change", text, weight=8)
     if price := [clean(text) for text in advised.price if text != "restart"]:
         yield Line("Cost", "; ".join(price), weight=7)

@@ -13,6 +13,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Advice, Diagnosis, Finding, Reason, Target, TargetKey
+from driftwatch.notify.advice import OPEN_PAGE
 from driftwatch.numbers import count, duration, percent
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings
@@ -55,6 +56,16 @@ def own_advice(leaf: Leaf | None, evidence: Mapping[str, Any]) -> Advice | None:
     return Advice(action="none", reason=Reason("leaf", leaf.advice or leaf.meaning))
 
 
+def _of_page(notice: Incident, open_incidents: Sequence[Incident]) -> Advice | None:
+    """The advice of a notice beside a page of its pool, the oldest one: one pool has one answer."""
+    alike = [one for one in open_incidents if (one.severity, one.pool) == ("page", notice.pool)]
+    page = min(alike, key=lambda one: (one.started_at, one.id), default=None)
+    if page is None or notice.severity != "notice":
+        return None
+    text = f"do what page {page.id} ({page.alert}) says"
+    return Advice(action="none", reason=Reason(OPEN_PAGE, text))
+
+
 def _leaf(diagnosis: Diagnosis, plan: Plan) -> Leaf | None:
     return plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
 
@@ -68,6 +79,7 @@ def advise(
     evaluation: Evaluation,
     firing: Sequence[Transition],
     findings: Findings,
+    open_incidents: Sequence[Incident],
     *,
     again: bool = False,
     used: int = 0,
@@ -78,6 +90,7 @@ def advise(
     long waits before short ones. The other findings name `driftwatch recommend`.
 
     Args:
+        open_incidents: all that fire in this minute.
         again: refresh the advice, in the order of ``firing``.
         used: simulations of this minute so far.
     """
@@ -91,7 +104,9 @@ def advise(
         caught_up = after is not None and at <= after
         has_turn = not caught_up and used < plan.simulations
         is_simulated, own = _needs_simulation(finding, row, plan, rules[incident.rule], incident)
-        if not is_simulated:
+        if (of_page := _of_page(incident, open_incidents)) is not None:
+            finding = replace(finding, advice=of_page)
+        elif not is_simulated:
             finding = replace(finding, advice=own)
             if has_turn and (peers := _peer_load(evaluation, finding, at)):
                 used += 1

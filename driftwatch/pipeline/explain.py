@@ -95,7 +95,7 @@ def explain(
     finding = advise_finding(finding_of("explain", target, values, diagnosis), values, plan)
     explained_window = Window(row["start"][0], last)
     minutes = store.past(last - _CHANGED_WITHIN, last, [target.key], COLUMNS)
-    change = recent_change(minutes, 1, None, finding.evidence.get("release_change"), today)
+    change = recent_change(minutes, 1, (), None, finding.evidence.get("release_change"), today)
     finding = replace(finding, recent_change=change)
     return _with_enough_observed(finding, explained_window), explained_window
 

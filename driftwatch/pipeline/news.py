@@ -15,7 +15,7 @@ from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.diagnose.states import NO_LIMIT
 from driftwatch.incidents.incident import Incident, LastMessage
 from driftwatch.model import Advice, Finding
-from driftwatch.notify.advice import replicas_besides, setting_change
+from driftwatch.notify.advice import first_choices, setting_change
 from driftwatch.notify.headline import ADVICE_NOW
 from driftwatch.notify.page import Page
 from driftwatch.notify.phrases.limits import MANY_GAVE_UP
@@ -28,6 +28,8 @@ _LOAD_MOVED = math.log(1.15)
 _CLEARLY_MORE = 0.1
 _MANY_MISS = (0.5, 0.9)
 _GIVEN_UP = "given_up_10m_low_ratio"
+_THROTTLED = "gpu_throttled"  # the leaf
+_CLOCK_DOWN = 0.9  # of the baseline's SM clock, as in the tree
 _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
 
@@ -134,7 +136,6 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     one, other = _short_text(before), _short_text(now)
     if one == other:
         return None
-    other += "" if now is None else replicas_besides(now)
     return f"{ADVICE_NOW}{other}, before {one}"
 
 
@@ -147,14 +148,19 @@ def is_other_cause(now: str, told: str) -> bool:
 
 
 def cause_changed(told: str, now: str, page: Page | None) -> str:
-    """``max_num_batched_tokens is no longer full; 12 % of requests still miss TTFT 1 s``."""
-    limit, limit_now = _parts(told)[1], _parts(now)[1]
+    """``max_num_batched_tokens is no longer full; 12 % of requests still miss TTFT 1 s``, ``the
+    clock is back; max_num_seqs is full now``.
+    """
+    (leaf, limit), (leaf_now, limit_now) = _parts(told), _parts(now)
     problem = "" if page is None else page.phrases.problem[0]
     if limit not in ("", NO_LIMIT) and limit_now == NO_LIMIT:
         still = problem.replace("requests miss", "requests still miss")
         return f"{_limit_words(limit)} is no longer full; {still}"
     if limit_now not in ("", NO_LIMIT, limit):
-        return f"{_limit_words(limit_now)} is full now"
+        clock = None if page is None else page.value("gpu_sm_clock_ratio")
+        is_back = leaf == _THROTTLED != leaf_now and clock is not None and clock > _CLOCK_DOWN
+        back = "the clock is back; " if is_back else ""
+        return f"{back}{_limit_words(limit_now)} is full now"
     cause = "" if page is None else page.phrases.cause
     return f"cause now: {cause}" if cause else "the cause has changed"
 
@@ -186,6 +192,10 @@ def is_weaker(before: Advice | None, now: Advice | None) -> bool:
         return before is not None and before.action == "none"
     if before.replicas is not None and now.replicas is not None and not now.moves:
         return now.replicas <= before.replicas
+    if before.replicas is not None and before.moves and before.settings == now.settings:
+        return (now.replicas or 0) < before.replicas
+    if (before.reason.code, now.reason.code) == ("leaf", "engine"):
+        return True  # what to do about a slow engine is more than what not to do
     is_alike = now.action == before.action and now.action in ("none", "change")
     return is_alike and before.basis == "simulation" != now.basis
 
@@ -194,7 +204,9 @@ def _short_text(advice: Advice | None) -> str:
     if advice is None or advice.action == "insufficient":
         return "none yet"
     if advice.action == "change":
-        return f"set {setting_change(advice).replace(' (inferred)', '')}"  # line 1 is cut at it
+        change = f"set {setting_change(advice).replace(' (inferred)', '')}"  # line 1 is cut at it
+        firsts = [one[:1].lower() + one[1:] for one in first_choices(advice)]
+        return " and ".join([*firsts[-1:], change])
     if advice.action == "no_action":
         return "nothing to do"
     if advice.instead:
@@ -209,7 +221,6 @@ _MOVED_BY_CAUSE = {
     "generations": ("generations", "generation_tokens_mean_ratio"),
     "demand": ("requests", "requests_per_second_ratio"),
 }
-_CLOCK_DOWN = 0.9  # of the baseline's SM clock, as in the tree
 
 
 def ended_because(page: Page | None, here: pl.DataFrame, change: str = "") -> str:
@@ -229,7 +240,7 @@ def ended_because(page: Page | None, here: pl.DataFrame, change: str = "") -> st
         is_back = is_as_before(now)
         parts.append(f"{what} are {'back near' if is_back else times(now)} the baseline's")
     clock, ratio = _mean(here, "gpu_sm_clock_hertz"), _mean(here, "gpu_sm_clock_ratio")
-    if first.leaf == "gpu_throttled" and clock is not None and ratio is not None:
+    if first.leaf == _THROTTLED and clock is not None and ratio is not None:
         where = "back at" if ratio > _CLOCK_DOWN else "still"
         held = clean(page.value("gpu_clock_event_reasons") or "")
         why = f"held down by {held} before" if held else "why it fell is unknown"

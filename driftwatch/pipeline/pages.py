@@ -114,7 +114,7 @@ class _OpenPages:
         incident = self.latest(ended.incident)
         keys = {one.key for one in incident.servers if one.met}
         minutes = self._evaluation.past.rows(keys, incident.started_at, ended.at, COLUMNS)
-        change = recent_change(minutes, len(keys), None, None, ended.at.date())
+        change = recent_change(minutes, len(keys), (), None, None, ended.at.date())
         return change or ""
 
     def opened(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
@@ -253,8 +253,10 @@ class _OpenPages:
             return {}
         findings: Findings = {t.incident.id: one for t, one in found}
         these = [replace(t, incident=self.latest(t.incident)) for t, _ in found]
+        every = [*self._open.values(), *(t.incident for t in these)]
+        firing = [one for one in every if self._ended.get(one.id, at + REFRESH_EVERY) > at]
         used = self._simulated[at]
-        advised, answers = advise(self._evaluation, these, findings, again=again, used=used)
+        advised, answers = advise(self._evaluation, these, findings, firing, again=again, used=used)
         self.advices += answers
         self._simulated[at] += len(answers)
         return advised
@@ -289,13 +291,14 @@ class _OpenPages:
         self, incident: Incident, finding: Finding, since: datetime, at: datetime
     ) -> Finding:
         """The finding with the change from an hour before ``since`` on, on its server or in its
-        pool; unchanged without one.
+        pool; unchanged without one, and without a change that is no cause.
         """
         keys = self._servers_of_page(incident, finding)
         minutes = self._evaluation.past.rows(keys, since - WITHIN, at, COLUMNS)
         release = finding.evidence.get("release_change")
-        change = recent_change(minutes, len(keys), incident.started_at, release, at.date())
-        return finding if change is None else replace(finding, recent_change=change)
+        began, hit = incident.started_at, finding.concerned
+        change = recent_change(minutes, len(keys), hit, began, release, at.date())
+        return finding if change is None else replace(finding, recent_change=change or None)
 
     def _with_page(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
         page = _build(self._evaluation.plan, incident, finding, at)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import date, datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY
 from driftwatch.knobs import COLUMN_KNOBS, least_budget
+from driftwatch.model import TargetKey
 from driftwatch.notify.advice import BEFORE_IT
 from driftwatch.numbers import knob, moment, span
 
@@ -31,15 +33,17 @@ _WHERE_READ = re.compile(r" \([^)]*\)| since [-\d]+ [\d:]+ UTC")
 def recent_change(
     minutes: pl.DataFrame,
     servers: int,
+    hit: Collection[TargetKey],
     began: datetime | None,
     release: str | None,
     today: date | None,
 ) -> str | None:
     """``after a change: restarted 12:00 UTC, vLLM 0.32.0 → 0.33.0``, ``then 4 of 4 restarted …``.
 
-    ``minutes``: :data:`COLUMNS` of servers; ``servers``: their number; ``began``: the incident's
-    start, None = without "after" or "then"; ``release``: the evidence column ``release_change``;
-    ``today``: its times have no date. None where no change is known.
+    ``minutes``: :data:`COLUMNS` of servers; ``servers``: how many these are; ``hit``: those that
+    the incident concerns; ``began``: when it did, None = the change is named alone; ``release``:
+    the evidence column ``release_change``; ``today``: whose times have no date. None where no
+    change is known; empty where a change before it is no cause, as servers without it are hit.
     """
     ordered = minutes.sort("end", *KEY)
     changed = ordered.filter(pl.any_horizontal(pl.col(*_EVENTS).fill_null(value=False)))
@@ -52,6 +56,8 @@ def recent_change(
     )
     first = rollout.row(0, named=True)
     start, end = first["end"] - _MINUTE, last["end"] - _MINUTE
+    if began is not None and start <= began and not {*hit} <= {*rollout.select(KEY).iter_rows()}:
+        return ""
     when = moment(start, today) if start == end else span(start, end)
     parts = [f"{word} {when}" if servers == 1 else f"{len(rollout)} of {servers} {word} {when}"]
     if release is not None and "→" in release:

@@ -9,7 +9,7 @@ from typing import Literal
 from driftwatch.diagnose.not_a_knob import not_a_knob
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Advice, Reason, Slo
-from driftwatch.numbers import brief, change, knob, milliseconds, moment, percent
+from driftwatch.numbers import brief, change, knob, milliseconds, moment, percent, rate
 from driftwatch.recommend.advice import (
     FIGURES,
     TOLERANCE,
@@ -48,13 +48,13 @@ from driftwatch.recommend.verdict import (
     Case,
     by_measured_capacity,
     changed,
-    is_overloaded,
+    falls_short,
     kv_binds,
     no_action,
     no_knob,
 )
 from driftwatch.recommend.window import missed, nobody_waited, share_met
-from driftwatch.recommend.words import aims, share_in_target
+from driftwatch.recommend.words import aims, share_in_target, what_if_text
 from driftwatch.simulate.hardware import Hardware
 
 _FINALISTS = 3
@@ -248,7 +248,7 @@ def _changed(answer: Answer, case: Case, choice: Option, *, table: bool) -> Answ
     beside = [_next_to(case, then, side) for side in (-1, 1)] if table else []
     low, high = gain.range
     limit, more = then.capacity_requests_per_second, None
-    if limit and is_overloaded(case, then):
+    if limit and falls_short(case, then):
         more = enough_replicas(case.situation, limit, then.knobs)
     every = (*answer.candidates, *filter(None, (replaced, then, *beside))) if table else ()
     rows = {tuple(sorted(one.knobs.items())): one for one in every}
@@ -274,9 +274,10 @@ def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, st
     if before is None or before.settings == case.now(before.settings):
         return choice, None, None
     at, knobs, best = situation.question.at, before.settings, choice.row
-    same = f"as advised {moment(before.at, at.date())}" if before.at and before.at < at else None
+    earlier = before.at if before.at and before.at < at else None
+    same = f"as advised {moment(earlier, at.date())}" if earlier else "as its page advises"
     if knobs == best.knobs:
-        return choice, None, same
+        return choice, None, same if earlier else None
     row = row_of(situation, knobs, best.capacity_requests_per_second)
     if row.in_target_ratio is None:
         return choice, row, None
@@ -285,7 +286,13 @@ def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, st
     is_cheap = target is None or (tpot is not None and tpot <= target)
     is_alike = row.in_target_ratio >= (best.in_target_ratio or 0.0) - TIES
     if is_cheap and (is_alike or both_overloaded(row, best, situation.offered)):
-        return Option(gain_of(situation.outlook, knobs), row), None, same
+        others = " and ".join(
+            what_if_text(*one) for one in best.knobs.items() if one not in knobs.items()
+        )
+        limit = best.capacity_requests_per_second
+        no_more = "brings no more" if is_alike or not limit else f"serves only {rate(limit)} too"
+        why = f"{same}: {others or 'one knob'} {no_more}"
+        return Option(gain_of(situation.outlook, knobs), row), best, why
     values = " and ".join(knob(value) for value in knobs.values())
     brings = share_in_target(row.in_target_ratio, situation.slo)
     if not is_cheap and tpot is not None:

@@ -16,7 +16,7 @@ from driftwatch.recommend.alternatives import (
     REPLICAS,
     replicas_for,
 )
-from driftwatch.recommend.search import LEAST_SHARE, MEAN_GAIN, Gain, fills_kv
+from driftwatch.recommend.search import LEAST_SHARE, MEAN_GAIN, TIES, Gain, fills_kv
 from driftwatch.recommend.server import Knobs, setting_of
 from driftwatch.recommend.situation import Situation
 from driftwatch.recommend.words import (
@@ -27,6 +27,7 @@ from driftwatch.recommend.words import (
     from_to,
     gained,
     moves_text,
+    points,
     share_in_target,
     within,
 )
@@ -118,7 +119,8 @@ def changed(
     # a queue that grows leaves fewer in target later
     hour = " in the first hour" if is_overloaded(case, then) else ""
     load = f"at {rate(situation.offered)} per server"
-    brings = f"forecast: {share_in_target(share, situation.slo)}{hour} {load}{case.doubt}"
+    gained = f" ({points(gain.mean)})" if falls_short(case, then) else ""
+    brings = f"forecast: {share_in_target(share, situation.slo)}{hour} {load}{gained}{case.doubt}"
     effect = [brings, *([more] if more else [])]
     if gain.mean < MEAN_GAIN:  # chosen for its capacity
         effect.reverse()
@@ -139,8 +141,9 @@ def changed(
         ),
         wrong_if=_wrong_if(case, then),
         effect=tuple(effect),
-        not_cured=_not_cured(case, then, more_replicas),
+        not_cured=_not_cured(case, then),
         value_reason=why,
+        instead=() if more_replicas is None else (_replicas(case, more_replicas),),
         replicas=None if more_replicas is None else round(more_replicas.knobs[REPLICAS]),
         forecast={
             **_numbers(then),
@@ -160,10 +163,11 @@ def _numbers(one: Candidate) -> dict[str, float]:
 
 
 def _price(case: Case, then: Candidate) -> tuple[str, ...]:
-    """The time between tokens, a full KV cache, and the restart."""
+    """The time between tokens unless it falls, a KV cache that fills, and the restart."""
     before, after, slo = case.today.itl_p99_seconds, then.itl_p99_seconds, case.situation.slo
-    kv = ("the KV cache fills at its peak and requests are preempted",) if fills_kv(then) else ()
-    if before is None or after is None:
+    fills = fills_kv(then) and not fills_kv(case.today)
+    kv = ("the KV cache fills at its peak and requests are preempted",) if fills else ()
+    if before is None or after is None or after < before:
         return (*kv, "restart")
     text = f"inter-token latency p99 {from_to(milliseconds(before), milliseconds(after))}"
     if slo is not None and slo.tpot_seconds is not None and then.tpot_p95_seconds is not None:
@@ -193,18 +197,23 @@ def is_overloaded(case: Case, then: Candidate) -> bool:
     return limit is not None and limit < case.situation.offered
 
 
-def _not_cured(case: Case, then: Candidate, more_replicas: Candidate | None) -> tuple[str, ...]:
-    """What is still missed, and the replicas that serve it."""
-    situation, share = case.situation, then.in_target_ratio
-    limit = then.capacity_requests_per_second
+def falls_short(case: Case, then: Candidate) -> bool:
+    """Whether more than :data:`TIES` of the requests too many still miss a target."""
+    return is_overloaded(case, then) or (then.in_target_ratio or 0.0) < case.share - TIES
+
+
+def _replicas(case: Case, row: Candidate) -> str:
+    """As ``add 3 replicas (7 in all): forecast 99 % of requests in target``."""
+    have, slo = case.situation.question.replicas, case.situation.slo
+    more = add_replicas(round(row.knobs[REPLICAS]) - (have or 1), have)
+    return f"{more}: forecast {share_in_target(row.in_target_ratio or 0.0, slo)}{case.doubt}"
+
+
+def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
+    """What is still missed."""
+    share, limit = then.in_target_ratio, then.capacity_requests_per_second
     if limit and is_overloaded(case, then):
-        text = f"a server gets {rate(situation.offered)} and then handles {rate(limit)}"
-        if more_replicas is not None:
-            have = situation.question.replicas
-            add = add_replicas(round(more_replicas.knobs[REPLICAS]) - (have or 1), have)
-            then_met = share_in_target(more_replicas.in_target_ratio or 0.0, situation.slo)
-            text += f": {add}, forecast {then_met}"
-        return (text,)
+        return (f"a server gets {rate(case.situation.offered)} and then handles {rate(limit)}",)
     if share is not None and share < case.share:
         return (f"{percent(1 - share)} of requests still miss a target",)
     return ()
@@ -273,9 +282,7 @@ def _now(case: Case, replicas: Candidate | None) -> Iterator[str]:
     """What can be done at any hour: more replicas, less load."""
     limit, have = case.today.capacity_requests_per_second, case.situation.question.replicas
     if replicas is not None:
-        more = round(replicas.knobs[REPLICAS]) - (have or 1)
-        forecast = share_in_target(replicas.in_target_ratio or 0.0, case.situation.slo)
-        yield f"{add_replicas(more, have)}: forecast {forecast}{case.doubt}"
+        yield _replicas(case, replicas)
     if limit and limit < case.situation.offered:
         yield admit(limit, have, case.situation.offered)
 

@@ -138,6 +138,7 @@ def minutes_around(budget: list[float | None], steps: float, restarts: list[int]
 @pytest.mark.parametrize(
     ("minutes", "began", "servers", "text"),
     [
+        (minutes_around([512.0] * 10, 500.0, [3, 99]), 5, 2, ""),  # the other one is hit too
         (minutes_around([512.0] * 10, 500.0, [3, 99]), 5, 1, "after a change: restarted 12:03 UTC"),
         (
             minutes_around([512.0] * 4 + [2048.0] * 6, 500.0, [4, 6]),
@@ -157,8 +158,8 @@ def minutes_around(budget: list[float | None], steps: float, restarts: list[int]
 def test_what_changed_before_and_while_it_lasts(
     minutes: pl.DataFrame, began: int, servers: int, text: str | None
 ) -> None:
-    today = NOON.date()
-    assert recent_change(minutes, servers, NOON + began * MINUTE, None, today) == text
+    today, began_at = NOON.date(), NOON + began * MINUTE
+    assert recent_change(minutes, servers, KEYS[:servers], began_at, None, today) == text
 
 
 def change(to: float, basis: Any = "simulation") -> Advice:

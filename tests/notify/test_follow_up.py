@@ -14,7 +14,7 @@ from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.advice import advice_lines, imperatives
 from driftwatch.notify.headline import headline
 from driftwatch.notify.page import Acknowledgement
-from driftwatch.pipeline.news import is_weaker, what_changed
+from driftwatch.pipeline.news import cause_changed, is_weaker, what_changed
 
 LATER = AT + timedelta(minutes=5)
 REPLICAS = ("+3 replicas: forecast 97 % in target",)
@@ -38,8 +38,8 @@ def test_a_full_limit_page_says_who_gives_up_what_arrives_and_the_replica_it_tak
     lost = {"given_up_10m_low_ratio": 0.324, "given_up_requests_10m": 24_000.0}
     rates = {"requests_per_second": 12.0, "requests_per_second_ratio": 2.0}
     evidence = {**finding.evidence, **lost, **rates, "observed_10m_seconds": 600.0}
-    not_cured = ("a server gets 20.8 req/s and then handles 19.3 req/s: add 1 replica (9 in all)",)
-    advice = finding.advice.model_copy(update={"not_cured": not_cured})
+    instead = ("add 1 replica (9 in all): forecast 98 % of requests in target",)
+    advice = finding.advice.model_copy(update={"instead": instead})
     # 24,000 of 8 servers in 600 s: 5 a second; or what the advice counted in the same minutes
     counted = {"offered_requests_per_second": 21.0, "at": AT}
     for more, grew in (({}, "×2.8"), (counted, "×3.5")):
@@ -47,11 +47,13 @@ def test_a_full_limit_page_says_who_gives_up_what_arrives_and_the_replica_it_tak
         case = replace(finding, evidence=evidence, advice=answered)
         page = replace(CASES["batch_drift"], finding=case).page()
         assert "8 of 8: over 32 % of clients give up" in page.summary
-        assert page.summary.endswith("→ 2048 and add 1 replica")
+        assert page.summary.endswith(" Add 1 replica and set max_num_batched_tokens 512 → 2048")
+        do = "add 1 replica (9 in all) and make the change: forecast 98 % of requests in target"
+        assert do in [one.text for one in page.lines]
         assert f"requests grew {grew}" in page.phrases.since
-    usual = {**evidence, "reference_given_up_ratio": 0.2}
+    usual = {**evidence, "reference_given_up_ratio": 0.2, "requests_per_second_ratio": 0.1}
     page = replace(CASES["batch_drift"], finding=replace(finding, evidence=usual)).page()
-    assert "give up" not in page.summary
+    assert "give up" not in page.summary and "requests fell" not in page.phrases.since
 
 
 def test_an_older_forecast_says_when_it_was_computed() -> None:
@@ -77,6 +79,18 @@ def test_slower_since_a_restart_asks_to_roll_back() -> None:
     assert imperatives(after)[0] == "Roll one server back and compare"
 
 
+def test_the_page_of_a_slow_engine_names_the_limit_once_its_clock_is_back() -> None:
+    """It said "slower at equal load: -10 %" for hours, and not what to set."""
+    case, now = CASES["drain"], {"gpu_sm_clock_ratio": 1.0, "slo_missed": True}
+    speeds = {"slower_at_equal_load": False, "slower_than_pool": False}
+    finding = replace(case.finding, evidence={**case.finding.evidence, **now, **speeds})
+    page = replace(case, finding=finding).page()
+    assert "slower" not in page.phrases.problem[0] and "replicas" not in page.phrases.since
+    assert cause_changed("gpu_throttled ", "concurrency_cap_binding max_num_seqs", page) == (
+        "the clock is back; max_num_seqs is full now"
+    )
+
+
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:
     """Line 1 had changed from "No knob helps: +2 replicas" to "add replicas"."""
     replayed = Advice(
@@ -94,6 +108,13 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
         moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
     )
     assert not is_weaker(replayed, change)
+    more, most = (change.model_copy(update={"instead": REPLICAS, "replicas": n}) for n in (2, 3))
+    assert is_weaker(most, more) and is_weaker(more, change) and not is_weaker(more, most)
+    assert (what_changed(change, most) or "").startswith("advice now: +3 replicas and set max_")
+    engine, leaf = (
+        replayed.model_copy(update={"reason": Reason(o, "")}) for o in ("engine", "leaf")
+    )
+    assert is_weaker(leaf, engine)
     assert (what_changed(None, change) or "").startswith("advice now: set max_num_seqs 8 → 40, ")
     four, three = (replayed.model_copy(update={"replicas": n}) for n in (4, 3))
     assert is_weaker(four, three) and not is_weaker(three, four)

@@ -158,8 +158,8 @@ def test_a_change_that_leaves_an_overload_says_so() -> None:
     overload = question_of(requests_of(30.0, 1000.0, 200.0), wide, slo=Slo(None, 0.05), replicas=2)
     said = advise(overload, table=False).advice
     assert said.action == "change" and said.moves[0].to_value < 256
-    assert any("then handles" in text and "in all), fore" in text for text in said.not_cured)
-    assert said.replicas is not None and said.replicas > 2
+    assert "then handles" in said.not_cured[0] and "in all): forecast " in said.instead[0]
+    assert "points)" in said.effect[0] and said.replicas is not None and said.replicas > 2
 
 
 def test_of_a_change_that_serves_too_little_no_share_has_to_be_checked() -> None:
@@ -195,6 +195,7 @@ def test_an_open_pages_change_stays_while_another_brings_no_more(value: float, r
     said = found.advice
     assert said.settings == {"max_num_seqs": best if reason.startswith("with") else value}
     assert (said.value_reason or "").startswith(reason)
+    assert best in said.settings.values() or f" {best:.0f} brings no more" in said.value_reason
     # one set of figures, and the row of what was advised before
     assert said.forecast is not None and found.advised is not None
     assert said.forecast["in_target_ratio"] == found.advised.in_target_ratio
@@ -314,9 +315,11 @@ def with_evidence(**evidence: Any) -> Callable[[Question], Question]:
         ),
         (with_evidence(binding_limit="deferred"), "none", "deferred"),
         (
-            with_evidence(slower_at_equal_load=True, speed_at_equal_load_ratio=0.81),
+            with_evidence(
+                slower_at_equal_load=True, speed_at_equal_load_ratio=0.81, slo_missed=True
+            ),
             "none",
-            "slower at equal load: 19 %",
+            "do not change a setting: the engine is 19 % slower at equal load; add a replica",
         ),
         (lambda q: replace(q, leaf="replica_imbalance"), "none", "a peer has free slots"),
     ],

@@ -149,7 +149,7 @@ def test_what_was_last_known_holds_while_it_is_unknown() -> None:
         Question(datetime(2026, 1, 1, tzinfo=UTC), no_minutes(), Server(Serving()), evidence=row)
     ).advice
     assert (said.action, said.moves) == ("none", ())
-    assert "slower at equal load: 31 %" in said.why
+    assert "31 % slower at equal load" in said.why
 
 
 @pytest.mark.parametrize(

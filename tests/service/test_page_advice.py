@@ -196,14 +196,18 @@ def test_pages_before_tickets_long_waits_first_and_notices_last(cap: FrameSource
         )
         firing.append(Transition(incident, "firing", at))
     evaluation = replace(evaluated(outcome.rows, cap.targets, 2), ask=replay)
-    said, _ = advise(evaluation, firing, found)
+    said, _ = advise(evaluation, firing, found, ())
     assert asked == ["long", "short"]
     assert said["ticket"].asked_again
     assert (said["ticket"].advice or CHANGE_NOTHING).action == "insufficient"
     assert not said["notice"].asked_again
     asked.clear()
-    advise(replace(evaluation, plan=replace(evaluation.plan, simulations=4)), firing, found)
+    evaluation = replace(evaluation, plan=replace(evaluation.plan, simulations=8))
+    advise(evaluation, firing, found, ())
     assert asked == ["long", "short", "ticket", "notice"]
+    said, _ = advise(evaluation, firing, found, [t.incident for t in firing])
+    assert asked[4:] == ["long", "short", "ticket"]
+    assert said["notice"].advice.reason.text == "do what page long (BatchDrift) says"
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -225,7 +229,7 @@ def test_what_drains_a_server_asks_for_the_room_of_the_others(
     finding = Finding("SlowerAtEqualLoad", target, at, full, diagnosis=_walked(ENGINE.name))
     finding = replace(finding, concerned=(key,))
     firing = [Transition(incident_of("a", rule="SlowerAtEqualLoad", at=at), "firing", at)]
-    advices, _ = advise(evaluation, firing, {"a" * 12: (finding, rows.row(0, named=True))},
+    advices, _ = advise(evaluation, firing, {"a" * 12: (finding, rows.row(0, named=True))}, (),
                          again=again)  # fmt: skip
     room = {"of_targets": 2.0, "utilization_ratio": 0.6}
     assert advices["a" * 12].peers == room
