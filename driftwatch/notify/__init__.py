@@ -1,1 +1,1 @@
-"""Incident life cycle and page planning (pure), rendering, senders."""
+"""Pages: their data and their texts, and the texts of ``explain``. Pure."""

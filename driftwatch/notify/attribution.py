@@ -1,8 +1,7 @@
-"""What a change of throughput is made of. Pure.
+"""The factors of a change of throughput. Pure.
 
-The factors multiply to the whole (docs/, "Attribution of throughput"): tokens/s/GPU = effective
-batch / mean ITL x (1 + first tokens per later token) / GPUs, and the ITL is that of the step-time
-model over the speed at equal load.
+Their product is the change (docs/, "Attribution of throughput"): tokens/s/GPU = effective batch /
+mean ITL x (1 + first tokens per later token) / GPUs; ITL = step-time model / speed at equal load.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """A change of throughput, taken apart."""
+    """A change of throughput and its factors."""
 
-    unit: str  # tokens/s/GPU, or tokens/s of the target where GPUs are not counted
+    unit: str  # tokens/s/GPU; tokens/s of the target where the GPU count is unknown
     before: float  # of the baseline, in that unit
     now: float  # of the window
-    ratio: float  # now over before
-    factors: Mapping[str, float]  # word → ratio; they multiply to the whole
-    unknown: Mapping[str, str]  # word → why it is not among them
+    ratio: float  # now / before
+    factors: Mapping[str, float]  # word → ratio; the product is ``ratio``
+    unknown: Mapping[str, str]  # word of a missing factor → why it is unknown
 
 
 def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attribution | str:
@@ -41,12 +40,12 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
     per_token, whole = _ratio(before, now, "itl_seconds_mean"), _ratio(now, before, column)
     if not (batch and per_token and whole):
         return _why_none(now, before, reasons)
-    # a speed that is not judged is not printed as one
+    # no factor from a speed that is not judged
     is_judged = "slower_at_equal_load" not in reasons
     speed = now.get("speed_at_equal_load_ratio") if is_judged else None
     parts = {"load a step": per_token / speed, "speed": speed} if speed else {}
     factors = {"batch": batch, **(parts or {"tokens/s a request": per_token})}
-    # with speculative decoding an output brings accepted tokens besides, and they are what moves
+    # with speculative decoding the accepted tokens per output move this factor
     drafts = now.get("spec_decode_acceptance_ratio") is not None
     factors["tokens an output" if drafts else "first tokens"] = whole / (batch * per_token)
     gpus = _ratio(before, now, "gpu_count")
@@ -58,7 +57,7 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
     return Attribution(unit, before[column], now[column], whole, factors, why)
 
 
-# factor → what its loss is, what its gain is, and the column that moved
+# factor → words of its loss and of its gain, and its column
 _LOSSES: Mapping[str, tuple[str, str, str | None]] = {
     "batch": ("smaller batches", "larger batches", "effective_batch_size"),
     "load a step": ("more work a step", "less work a step", "itl_seconds_mean"),
@@ -68,11 +67,11 @@ _LOSSES: Mapping[str, tuple[str, str, str | None]] = {
     "tokens/s a request": ("slower tokens", "faster tokens", "itl_seconds_mean"),
     "GPUs": ("more GPUs", "fewer GPUs", "gpu_count"),
 }
-_LEAST_PART = 0.005  # of the baseline's throughput: less is left out
+_LEAST_PART = 0.005  # of the baseline's throughput; smaller parts are not printed
 
 
 def throughput_table(now: Values, before: Values, reasons: Mapping[str, str]) -> list[str]:
-    """Where the throughput went: parts that add up, largest first; without them the reason.
+    """Where the throughput went: parts that add up, the largest first; else why not.
 
     A factor f of a ratio r is ln f / ln r of the difference (logarithmic mean Divisia index: Ang,
     Energy Policy 32, 2004).
@@ -106,7 +105,7 @@ def _from_to(column: str, now: Values, before: Values) -> str:
 
 
 def reason_of(column: str, reasons: Mapping[str, str]) -> str:
-    """Why a column has no value, without how to mend it."""
+    """Why a column has no value, without the remedy."""
     why = reasons.get(column) or BY_NAME[column].disabled_by or "not on the page"
     return clean(why).split(" (")[0]
 

@@ -1,4 +1,4 @@
-"""What evidence columns are called in a line of text, and their values in it. Pure."""
+"""Short names and values of evidence columns in text. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from driftwatch.numbers import (
     times,
 )
 
-# column → what a line of text calls it; without an entry the column's own name is printed
+# column → its name in text; other columns print their own name
 SHORT: Mapping[str, str] = {column.name: column.short for column in COLUMNS if column.short}
 
 
 def name_of(column: str) -> str:
-    """What a column is called where no value stands beside it."""
+    """A column's name in text, without a value."""
     name = SHORT.get(column, column)
     return column if "{}" in name else name.rstrip(":")
 
@@ -34,9 +34,9 @@ def name_of(column: str) -> str:
 def evidence_text(
     column: str, amount: Any, reason: str | None = None, *, before: Any = None
 ) -> str:
-    """One evidence value with its short name and unit; an unknown one with its reason.
+    """A value with its short name and unit; an unknown one with its reason.
 
-    ``before``: the baseline's value; then from → to.
+    ``before``: the baseline's value, printed from → to.
 
     >>> evidence_text("batch_assembly_wait_10m_seconds", 1.655)
     'wait 1.66 s'
@@ -58,12 +58,12 @@ def evidence_text(
     return name.replace("{}", text) if "{}" in name else f"{name} {text}"
 
 
-# how many times the baseline's
+# columns printed as multiples of the baseline
 _TIMES = ("_mean_ratio", "_usual_ratio", "prefill_ratio")
 
 
 def evidence_value(column: str, amount: Any) -> str:
-    """The value alone, in the unit a person reads."""
+    """The value alone, in a readable unit."""
     if isinstance(amount, bool):
         return "yes" if amount else "no"
     if not isinstance(amount, int | float):

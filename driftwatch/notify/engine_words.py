@@ -1,7 +1,6 @@
-"""What the engine is and what its GPUs did: a line each, numbers first. Pure.
+"""A line about the engine and a line about its GPUs. Pure.
 
-Power and GPU_UTIL stand side by side, each with its value in the baseline: the reader judges what
-96 % at idle watts means.
+Power and GPU_UTIL stand side by side, so that the reader sees 96 % at idle watts.
 """
 
 from __future__ import annotations
@@ -14,17 +13,15 @@ from driftwatch.numbers import change, clean, count, is_as_before, percent
 
 Values = Mapping[str, Any]
 
-# GPU_UTIL's share of time with a kernel; a kernel that hangs is resident as well
+# GPU_UTIL is the share of time with a kernel; a hanging kernel counts as well
 _NOT_WORK = "only shows that a kernel is loaded"
 _CLOCK, _POWER = "gpu_sm_clock_hertz", "gpu_power_watts"
 _BUSY, _EVENTS = "gpu_utilization_ratio", "gpu_clock_event_reasons"
 
 
 def gpus_text(now: Values, before: Values | None = None, *, on_page: bool = False) -> str | None:
-    """``SM clock 1,980 → 1,155 MHz, GPU_UTIL 99 %, …``: every reading, and why the clock is low.
-
-    ``before``: the baseline's readings; ``on_page``: only what a person acts on. None where no
-    reading is known.
+    """``SM clock 1,980 → 1,155 MHz, GPU_UTIL 99 %, …``, and why the clock is low; None without any
+    reading. ``before``: the baseline's; ``on_page``: only what a person acts on.
     """
     before = before or {}
     busy, usual, lost = now.get(_BUSY), before.get(_BUSY), now.get("gpus_lost")
@@ -51,9 +48,9 @@ _SHOWN = re.compile(r"declared ([\d.]+), (\w+) shows ([\d.]+)")
 
 
 def _gpus_gone(now: Values, before: Values) -> str | None:
-    """``DCGM shows 1 of 2 GPUs``: one that fell off the bus may leave no XID.
+    """``DCGM shows 1 of 2 GPUs``: a GPU that fell off the bus may leave no XID.
 
-    Of a server over several nodes perhaps one node is read: that is no loss while tokens come.
+    A source may read only one node of several, so while tokens come a lower count is no loss.
     """
     shown = _SHOWN.match(now.get("gpu_count_source") or "")
     if shown is not None and now.get("seconds_since_last_token"):
@@ -66,7 +63,7 @@ def _gpus_gone(now: Values, before: Values) -> str | None:
 
 
 def gpu_count_text(now: Values) -> str:
-    """``8 GPUs``; where the sources differ, or nobody declared them, where that was read."""
+    """``8 GPUs``, with the source where sources differ or no count is declared."""
     gpus, source = now.get("gpu_count"), now.get("gpu_count_source")
     if gpus is None:
         return "GPU count unknown"
@@ -76,7 +73,7 @@ def gpu_count_text(now: Values) -> str:
 
 
 def _moved(now: float | None, before: float | None, unit: float) -> str | None:
-    """From → to in whole units; one number where they print alike."""
+    """From → to in whole units; one number where both print the same."""
     if now is None:
         return None
     text = f"{now / unit:,.0f}"
@@ -85,7 +82,7 @@ def _moved(now: float | None, before: float | None, unit: float) -> str | None:
 
 
 def _clock_notes(now: Values, before: Values) -> Iterator[str]:
-    """What holds the SM clock down, or that nobody knows; nothing where it is level."""
+    """Why the SM clock is low, or that it is unknown; nothing at a steady clock."""
     events, clock, was = now.get(_EVENTS), now.get(_CLOCK), before.get(_CLOCK)
     if events not in (None, "none"):
         yield f"clock held down by {clean(events)}"
@@ -93,18 +90,19 @@ def _clock_notes(now: Values, before: Values) -> Iterator[str]:
         yield "the reason is not collected (clock events)"
 
 
-# kind → in a few words, and what does not apply to it
+# kind of engine → its words
 ENGINE_WORDS: Mapping[str, str] = {
     "pooling": "pooling engine (it generates no tokens)",
     "prefill_only": "prefill-only engine (one token a request)",
     "decode_only": "decode-only engine (its prompts' KV cache comes from a connector)",
 }
+# kind → results that do not exist for it
 NOT_APPLICABLE: Mapping[str, str] = {
     "pooling": "speed at equal load, time per output token and generation lengths",
     "prefill_only": "speed at equal load, time per output token and generation lengths",
     "decode_only": "tickets for deferred requests: here they wait for their KV cache",
 }
-# kind → inputs that its requests never fill
+# kind → inputs that stay empty
 NEVER_FILLED: Mapping[str, frozenset[str]] = {
     "pooling": frozenset(("itl_seconds", "tpot_seconds", "generation_tokens")),
     "prefill_only": frozenset(("itl_seconds", "tpot_seconds")),
@@ -113,7 +111,7 @@ ASLEEP = "the engine sleeps"
 
 
 def engine_text(evidence: Values) -> str:
-    """What a person must know of the engine; "" where it is awake and generates as any other."""
+    """The engine's peculiarities; "" for an awake engine that generates as usual."""
     parts = []
     if evidence.get("engine_asleep"):
         parts.append(f"{ASLEEP}: requests are held until it is woken")

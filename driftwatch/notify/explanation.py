@@ -1,4 +1,4 @@
-"""What ``driftwatch explain`` says of a server: the answer, how it was decided, the numbers. Pure.
+"""The output of ``driftwatch explain``: answer, walk, numbers. Pure.
 
 ``--json`` prints :class:`Explanation`; a terminal gets its text.
 """
@@ -42,12 +42,12 @@ from driftwatch.numbers import (
 _WIDTH, _UNBOUNDED = 80, 100_000
 _LENGTHS = ("prompt", "generation")
 _CALM_LEAVES = ("healthy", "drifted_within_limits", "request_rate_drop")
-# without these a window says nothing, however calm the rest looks
+# a window without these is never healthy, whatever the rest
 _NEEDED = frozenset(("observed_10m_seconds", "binding_limit", "waiting_requests"))
 
 
 class Explanation(Document):
-    """A window of one server, explained; an unknown value stands beside its reason."""
+    """A window of one server, explained; unknown values have reasons."""
 
     schema_version: int = 3
     server: str
@@ -59,15 +59,15 @@ class Explanation(Document):
     lines: tuple[Line, ...] = ()  # what to do
     evidence: Mapping[str, Amount]  # every column
     baseline: Baseline | None = None
-    shares: Mapping[str, LengthShares] = {}  # where somebody counted both distributions
+    shares: Mapping[str, LengthShares] = {}  # of lengths, where both distributions are known
     throughput: Attribution | None = None
-    throughput_reason: str | None = None  # why it is not compared
+    throughput_reason: str | None = None  # why throughput is not compared
     diagnosis: Diagnosis | None = None
     advice: Advice | None = None
 
 
 def explanation(finding: Finding, start: datetime, end: datetime) -> Explanation:
-    """All that the evidence of a server's window says."""
+    """The explanation of a server's window."""
     compared = attribution(finding.evidence, _baseline_values(finding), finding.reasons)
     diagnosis = finding.diagnosis
     both = {stem: shares(finding.histograms, f"{stem}_tokens") for stem in _LENGTHS}
@@ -90,8 +90,8 @@ def explanation(finding: Finding, start: datetime, end: datetime) -> Explanation
 
 
 def is_healthy(finding: Finding) -> bool:
-    """No target is missed, no limit is full, no engine is slower, stuck or without a GPU; what is
-    not compared for want of a baseline hides none of these.
+    """Whether no target is missed, no limit full, no engine slower or stuck, no GPU lost. A missing
+    baseline hides none of these.
     """
     now, diagnosis = finding.evidence, finding.diagnosis
     if diagnosis is not None and not _NEEDED.isdisjoint(diagnosis.missing):
@@ -111,7 +111,7 @@ def is_stuck(now: Mapping[str, Any]) -> bool:
 
 
 def state_text(finding: Finding) -> str:
-    """The answer in one sentence: what holds where all is well, else line 1 of a page."""
+    """The answer in one sentence: for a healthy server its state, else line 1 of a page."""
     if is_healthy(finding):
         return healthy_text(finding)
     if finding.diagnosis is None:
@@ -157,7 +157,7 @@ def _lengths_text(finding: Finding) -> str:
 
 
 def now_text(finding: Finding) -> str | None:
-    """What is wrong now: ``98 % of requests miss TTFT 1.5 s``; None where nothing is known."""
+    """The current problem: ``98 % of requests miss TTFT 1.5 s``; None where it is unknown."""
     if is_healthy(finding):
         return "all requests in target" if finding.evidence.get("slo_missed") is False else None
     page = _page_of(finding)
@@ -165,7 +165,7 @@ def now_text(finding: Finding) -> str | None:
 
 
 def what_to_do(finding: Finding) -> tuple[Line, ...]:
-    """The cause and what to do, in the lines of a page; nothing where all is well."""
+    """The cause and the advice, as lines of a page; empty for a healthy server."""
     if is_healthy(finding) or finding.diagnosis is None:
         return ()
     page = _page_of(finding)
@@ -180,7 +180,7 @@ def what_to_do(finding: Finding) -> tuple[Line, ...]:
 
 
 def _page_of(finding: Finding) -> Page:
-    """The finding as a page would have it, without an incident: line 1 names no server."""
+    """The finding as a page without an incident; line 1 names no server."""
     at, diagnosis, server = finding.minute, finding.diagnosis, finding.target.key.text
     page = Page(
         event="firing",
@@ -208,7 +208,7 @@ def _page_of(finding: Finding) -> Page:
 
 
 def _problems(now: Mapping[str, Any]) -> tuple[str, ...]:
-    """Templates of what is wrong, the worst first."""
+    """Templates of the problems that apply, the worst first."""
     slow, slow_of_pool = now.get("slower_at_equal_load"), now.get("slower_than_pool")
     problems = {
         "{gpus_of_server} lost": now.get("gpus_lost"),
@@ -234,11 +234,11 @@ def render_explained(
     piped: bool = False,
     notes: Sequence[str] = (),
 ) -> str:
-    """Line 1 and what to do; which server; how it was decided; the tables.
+    """Line 1 and the advice; the server; the walk; the tables.
 
-    ``page``: whose texts are the answer, None = the finding's; ``today``: the day whose times are
-    printed without a date, None = every time has one; ``next_command``: what to type now;
-    ``piped``: nothing is wrapped; ``notes``: what else is to be known of the server.
+    ``page``: its texts are the answer, None = the finding's; ``today``: its times have no date,
+    None = every time has one; ``next_command``: the command to type next; ``piped``: do not wrap;
+    ``notes``: more lines about the server.
     """
     width = _UNBOUNDED if piped else _WIDTH
     answer, lines = state_text(finding), what_to_do(finding)
@@ -266,7 +266,7 @@ def _wrapped(texts: Iterable[str], width: int, indent: str) -> list[str]:
 
 
 def _tables(finding: Finding, width: int) -> list[str]:
-    """The walk, the lengths, where the throughput went, the limits."""
+    """The tables: walk, lengths, throughput, limits."""
     diagnosis, now, before = finding.diagnosis, finding.evidence, _baseline_values(finding)
     out: list[str] = []
     if diagnosis is not None:
@@ -282,7 +282,7 @@ def _tables(finding: Finding, width: int) -> list[str]:
 
 
 def fact_texts(finding: Finding) -> tuple[tuple[str, str], ...]:
-    """What else was measured, or why not: a label and a text, which may be empty."""
+    """The other measurements, or why they are unknown: label and text, which may be empty."""
     now, reasons = finding.evidence, finding.reasons
     no_gpus = f"unknown: {reason_of('gpu_utilization_ratio', reasons)}"
     return (
@@ -296,7 +296,7 @@ def fact_texts(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def target_text(finding: Finding) -> str:
-    """The server with its model, pool, GPUs and settings; an unknown one says so."""
+    """The server with its model, pool, GPUs and settings, also unknown ones."""
     now, parts = finding.evidence, []
     model, pool = finding.target.labels.get("model_name"), finding.target.pool
     if model:
@@ -316,7 +316,7 @@ def target_text(finding: Finding) -> str:
 
 
 def window_text(finding: Finding, start: datetime, end: datetime, today: date | None) -> str:
-    """The window, how much was scraped of it, and the baseline."""
+    """The window, its scraped part, and the baseline."""
     now, reference = finding.evidence, finding.reference
     n = now.get("finished_requests")
     counted = "finished requests unknown" if n is None else f"{count(n)} finished requests"
@@ -333,7 +333,7 @@ def window_text(finding: Finding, start: datetime, end: datetime, today: date | 
 
 
 def _span_text(finding: Finding, start: datetime, end: datetime) -> str:
-    """How much of the window scrapes cover, where that is not all of it."""
+    """The part of the window that scrapes cover; empty for all of it."""
     whole, observed = (end - start).total_seconds(), finding.evidence.get("duration_seconds")
     if observed is None:
         return ", nothing scraped"
@@ -343,13 +343,13 @@ def _span_text(finding: Finding, start: datetime, end: datetime) -> str:
 
 
 def _clock(start: datetime, end: datetime, today: date | None) -> str:
-    """A window of whole minutes; its date unless today."""
+    """A window of whole minutes, with its date unless it is today."""
     dated = f"{start:%Y-%m-%d} " if start.date() == end.date() != today else ""
     return dated + span(start.astimezone(UTC), end.astimezone(UTC))
 
 
 def _moved_text(finding: Finding) -> str:
-    """What moved from the baseline, in the words of a page, or why it is not compared."""
+    """The lengths that moved from the baseline, as on a page, or why they are not compared."""
     if finding.reference is None:
         return ""
     page, now = _page_of(finding), finding.evidence

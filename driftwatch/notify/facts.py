@@ -1,4 +1,4 @@
-"""What a finding measured, as a page and ``explain`` carry it. Pure."""
+"""A finding's measurements, in the form of a page and ``explain``. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_FINITE = "not a finite number"
 
 
 def baseline_of(finding: Finding) -> Baseline | None:
-    """What the finding's "before" means; None without one."""
+    """The finding's baseline; None without one."""
     if (reference := finding.reference) is None:
         return None
     return Baseline(
@@ -38,7 +38,7 @@ def amounts(finding: Finding) -> dict[str, Amount]:
 def _amount(column: str, finding: Finding) -> Amount:
     raw, unit = finding.evidence.get(column), BY_NAME[column].unit
     value, reason, more = json_value(raw), finding.reasons.get(column), dict[str, Any]()
-    # buckets bound a share whose target lies inside one of them
+    # a target inside a bucket leaves a share between two bounds
     most = json_value(finding.evidence.get(column.replace("_10m_ratio", "_10m_upper_ratio")))
     if column.endswith("in_target_10m_ratio") and None not in (value, most) and most > value:
         more["upper"] = most
@@ -55,7 +55,7 @@ def _amount(column: str, finding: Finding) -> Amount:
 
 
 def slo_in(evidence: Mapping[str, Any]) -> Slo | None:
-    """The latency targets that an evidence row carries; None without any."""
+    """The latency targets of an evidence row; None without any."""
     ttft, tpot = (evidence.get(f"slo_{name}_seconds") for name in ("ttft", "tpot"))
     if ttft is None and tpot is None:
         return None
@@ -64,15 +64,15 @@ def slo_in(evidence: Mapping[str, Any]) -> Slo | None:
 
 
 def _which_gpus(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Which GPUs are lost, and of how many of the server, where that is known."""
+    """The lost GPUs' names and the server's GPU count, where known."""
     names, of = evidence.get("gpus_lost_names"), json_value(evidence.get("gpus_of_server"))
-    # shares of a GPU are no count, and a number below what is lost is none either
+    # a fraction, or fewer than the lost ones, is no count
     counted = of is not None and of == int(of) and of >= evidence["gpus_lost"]
     return ({"names": names} if names else {}) | ({"of": of} if counted else {})
 
 
 def with_reasons(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> Diagnosis:
-    """The diagnosis; an unknown step has its reason from the row where the tree gives none."""
+    """The diagnosis; unknown steps without a reason get the row's."""
     return replace(diagnosis, path=tuple(_with_reason(step, reasons) for step in diagnosis.path))
 
 
@@ -88,7 +88,7 @@ def _with_reason(step: Step, reasons: Mapping[str, str]) -> Step:
 
 
 def json_value(raw: Any) -> Any:
-    """A value as JSON holds it: times as UTC text, no NaN, whole floats of counts stay floats."""
+    """A value for JSON: times as UTC text, NaN as None, floats stay floats."""
     if isinstance(raw, datetime):
         return utc_text(raw)
     if isinstance(raw, float):

@@ -1,4 +1,4 @@
-"""One minute of one target on one line, for people who watch."""
+"""One minute of one target on one line, for ``watch`` and others."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _INDENT = " " * len("09:52 UTC  ")
 def minute_line(row: Mapping[str, Any]) -> str:
     """``09:52 UTC  12.0 requests a step, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting``.
 
-    Unknown values print as unknown, never as 0. One scrape alone gives no rate, so a minute with
-    only one names that. At most 80 columns: a longer line is wrapped, each number beside its unit.
+    Unknown values print as unknown, never as 0. One scrape gives no rate, so a minute with only one
+    prints "1 scrape". A line over 80 columns is wrapped, each number beside its unit.
     """
     clock = f"{row['end']:%H:%M} UTC"
     if not row["scrapes"]:
@@ -78,9 +78,8 @@ def _waiting(value: float) -> str:
 
 
 def gpu_line(row: Mapping[str, Any]) -> str | None:
-    """``SM clock 1,980 MHz, GPU_UTIL 99 %, power 540 W``; None = not read.
-
-    The count stands before it where it is known: ``2 GPUs (DCGM by pod): ...``.
+    """``2 GPUs (DCGM by pod): SM clock 1,980 MHz, GPU_UTIL 99 %, power 540 W``, the count if known;
+    None without a reading.
     """
     gpus = gpus_text(row)
     if gpus is None:
@@ -91,7 +90,7 @@ def gpu_line(row: Mapping[str, Any]) -> str | None:
 def limit_line(row: Mapping[str, Any]) -> str:
     """``none full: 0 waiting (both settings unknown)``, over the last ten minutes.
 
-    At most 69 columns, so that the line fits 80 behind its label.
+    At most 69 columns: with its label the line has 80.
     """
     unknown = [n for n in COLUMN_KNOBS if row.get(n) is None]
     named = "both settings" if len(unknown) == 2 else "".join(LIMIT_WORDS[n] for n in unknown)
@@ -118,10 +117,7 @@ _UNBOUND = "; the smallest loss that would show is unknown"
 
 
 def speed_line(row: Mapping[str, Any]) -> str:
-    """``not judged yet: 15 of 20 minutes of data``, or the speed.
-
-    ``row``: an evidence row.
-    """
+    """``not judged yet: 15 of 20 minutes of data``, or the speed. ``row``: an evidence row."""
     ratio = row.get("speed_at_equal_load_ratio")
     if ratio is None or row.get("speed_unknown_reason"):
         reason = BY_NAME["speed_at_equal_load_ratio"].disabled_by

@@ -1,6 +1,4 @@
-"""The page of an incident: what every receiver is given, what the store keeps, what the web and
-``--json`` show.
-"""
+"""The page of an incident: receivers get it, the store keeps it, the web and ``--json`` show it."""
 
 from __future__ import annotations
 
@@ -13,9 +11,9 @@ from driftwatch.documents import Document
 from driftwatch.model import Advice, Diagnosis, Severity, Slo
 from driftwatch.verify.verification import Verification
 
-# an answer that needs more minutes is computed again in each minute of this grid
+# open pages are refreshed, and missing answers computed again, this often
 REFRESH_EVERY = timedelta(minutes=10)
-# of a pool's incident so many servers are named, the others are counted
+# a page names so many servers and counts the others
 NAMED_SERVERS = 5
 
 Event = Literal["firing", "updated", "verified", "resolved"]
@@ -27,9 +25,9 @@ class Line:
 
     label: str  # its first words, set bold in Slack
     text: str  # the rest, plain: not escaped
-    # a time that stands before the text, for a receiver that knows the reader's clock
+    # a time before the text; receivers that know the reader's time zone use it
     at: datetime | None = None
-    weight: int = 5  # where room is short, the line of the smallest weight goes first
+    weight: int = 5  # where room is short, lines of the smallest weight go first
 
 
 class Times(Document):
@@ -39,16 +37,16 @@ class Times(Document):
     firing_at: datetime | None = None
     resolved_at: datetime | None = None
     last_true_at: datetime | None = None  # once it is over: when the condition was last true
-    evaluated_at: datetime  # end of the minute that this page is about
-    measured_at: datetime  # end of the minute whose numbers it has
+    evaluated_at: datetime  # end of the page's minute
+    measured_at: datetime  # end of the minute of its numbers
 
 
 class Servers(Document):
-    """The servers that the incident is about."""
+    """The servers that the incident concerns."""
 
     concerned: int
-    of: int  # servers of the pool, as far as known
-    first: tuple[str, ...]  # names of at most five, the worst first: the page shows its numbers
+    of: int  # known servers of the pool
+    first: tuple[str, ...]  # names of at most five; the first is the worst, with the page's numbers
 
 
 class Amount(Document):
@@ -56,16 +54,16 @@ class Amount(Document):
 
     value: bool | int | float | str | None = None
     unit: str  # base unit, 1 for ratios
-    # why the value is unknown, or a bound
+    # why the value is unknown or only a bound
     reason: str | None = None
-    upper: float | None = None  # of a share that is known within bounds: the upper one
-    source: str | None = None  # where a count or a setting was read
-    names: str | None = None  # which GPUs were lost
-    of: float | None = None  # of how many GPUs
+    upper: float | None = None  # upper bound of a share; ``value`` is the lower one
+    source: str | None = None  # of a count or a setting
+    names: str | None = None  # of lost GPUs
+    of: float | None = None  # the server's GPUs
 
 
 class Baseline(Document):
-    """What "before" means."""
+    """The "before" of the evidence."""
 
     kind: str  # "baseline" (a measured window), "tuned_for" (lengths from the configuration), ...
     since: datetime | None = None
@@ -74,7 +72,7 @@ class Baseline(Document):
 
 
 class Links(Document):
-    """Addresses where they exist, and commands, quoted for a shell."""
+    """Known addresses, and commands quoted for a shell."""
 
     runbook: str | None = None
     driftwatch: str | None = None  # the incident's web page
@@ -89,32 +87,32 @@ class Acknowledgement(Document):
     by: str
     at: datetime
     comment: str = ""  # empty = none
-    via: str | None = None  # command line, a receiver's name; None = not kept
+    via: str | None = None  # command line, web, a receiver's name; None = not stored
 
 
 class Phrases(Document):
-    """What the rule says of this incident: its templates, filled. Empty = nothing to say."""
+    """The rule's templates, filled for this incident; empty = none applies."""
 
-    problem: tuple[str, ...] = ()  # how bad, the longest first
-    since: str = ""  # what stands beside the time at which it began
+    problem: tuple[str, ...] = ()  # the longest first
+    since: str = ""  # text behind the start time
     cause: str = ""
-    also: tuple[str, ...] = ()  # what else a person acts on
-    advice: str = ""  # what to do where neither a leaf nor the advice says it
-    over: str = ""  # once it is over: what is so again
+    also: tuple[str, ...] = ()  # further actions
+    advice: str = ""  # the action where neither a leaf nor the advice has one
+    over: str = ""  # of a resolve: what is good again
 
 
 class WorstMissed(Document):
-    """How many requests missed a target when it was worst."""
+    """The worst share of requests that missed a target."""
 
     ratio: float  # of the requests, at most
-    gave_up: float = 0.0  # share of the requests that began, at least
+    gave_up: float = 0.0  # lower bound of the share whose client gave up
     problem: str  # ``75–81 % of requests miss TTFT 2 s``
 
 
 class First(Document):
-    """What the first page of an incident said, and why."""
+    """The first page of an incident."""
 
-    at: datetime  # end of the minute that it tells of
+    at: datetime  # end of its minute
     summary: str  # line 1
     lines: tuple[Line, ...]
     diagnosis: Diagnosis | None = None
@@ -127,10 +125,10 @@ class Page(Document):
     schema_version: Literal[3] = 3
     event: Event
     test: bool = False
-    summary: str = ""  # line 1: the state, where, how bad, do what
+    summary: str = ""  # line 1: state, place, problem, action
     lines: tuple[Line, ...] = ()  # the body, in reading order
     incident: str  # id of the incident
-    key: str  # identity of the incident: never a value in it
+    key: str  # of the incident: rule and pool
     rule: str
     alert: str
     severity: Severity
@@ -142,41 +140,41 @@ class Page(Document):
     slo: Slo | None = None
     diagnosis: Diagnosis | None = None
     advice: Advice | None = None
-    # what was changed on its first server shortly before, in words; None = nothing known
+    # a change on its servers shortly before, in words; None = none known
     recent_change: str | None = None
     baseline: Baseline | None = None
-    # servers of the pool, how many are slower, and the speed of the others; None where unknown
+    # servers of the pool, the slower ones, and the speed of the others; None where unknown
     peers: Mapping[str, float] | None = None
     phrases: Phrases = Phrases()
-    first_problem: str = ""  # what the first page of the incident said
-    first: First | None = None  # the whole first page; None: this is it
-    lengths: Literal["mean", "day"] = "mean"  # which ratio of lengths the rule compares
-    family: str | None = None  # which kind of drift the weekly report counts it as
+    first_problem: str = ""  # of the incident's first page
+    first: First | None = None  # the first page; None = this one
+    lengths: Literal["mean", "day"] = "mean"  # the ratio of lengths that the rule compares
+    family: str | None = None  # kind of drift in the weekly report
     annotations: Mapping[str, str] = {}
     links: Links = Links()
     repeat: int = 0  # 0 the first page, 1 its first repeat
-    changed: str | None = None  # of an update: what is otherwise than on the page before
+    changed: str | None = None  # an update's news
     acknowledgement: Acknowledgement | None = None
-    verification: Verification | None = None  # what came of the change that the page advised
-    asked_again_at: datetime | None = None  # when the advice is computed once more
-    resolved_reason: str | None = None  # why it resolved although no recovery was measured
-    ended_because: str = ""  # what is otherwise than on its page, and what is not
-    worst_missed: WorstMissed | None = None  # of the page and of every look at it
-    ended_in_target: bool | None = None  # whether the targets were met at its end
+    verification: Verification | None = None  # of the change that the page advised
+    asked_again_at: datetime | None = None  # when the advice is computed again
+    resolved_reason: str | None = None  # why it closed without a measured recovery
+    ended_because: str = ""  # what changed until its end, and what did not
+    worst_missed: WorstMissed | None = None  # of all its pages and refreshes
+    ended_in_target: bool | None = None  # whether the latency targets were met at its end
 
     def value(self, column: str) -> Any:
-        """One evidence value, None where it is unknown or not carried."""
+        """An evidence value; None where it is unknown or missing."""
         entry = self.evidence.get(column)
         return None if entry is None else entry.value
 
     @property
     def baseline_values(self) -> Mapping[str, Any]:
-        """Column → value of the baseline; empty without one."""
+        """The baseline's column → value; empty without one."""
         return {} if self.baseline is None else self.baseline.values
 
     @property
     def as_first(self) -> First:
-        """The first page of the incident: as it is kept, else this one."""
+        """The incident's first page: the kept one, else this one."""
         return self.first or First(
             at=self.times.evaluated_at,
             summary=self.summary,
@@ -187,7 +185,7 @@ class Page(Document):
 
     @property
     def leaf(self) -> str | None:
-        """Where the diagnosis ended, None without one."""
+        """The leaf of the diagnosis; None without one."""
         return None if self.diagnosis is None else self.diagnosis.leaf
 
     @property
@@ -197,7 +195,7 @@ class Page(Document):
 
 
 def next_refresh(at: datetime) -> datetime:
-    """The minute of the grid after a time.
+    """The next refresh after a time, on the clock's ten minutes.
 
     >>> [next_refresh(datetime(2026, 3, 1, 12, minute)).minute for minute in (3, 20)]
     [10, 30]
@@ -207,13 +205,13 @@ def next_refresh(at: datetime) -> datetime:
 
 
 def web_address(external_url: str | None, path: str) -> str | None:
-    """The address of a page of the web; None where the configuration has no external_url."""
+    """The address of a web page; None without an external_url in the configuration."""
     address = http_url(external_url)
     return None if address is None else address.rstrip("/") + path
 
 
 def http_url(text: str | None) -> str | None:
-    """The address where it is a plain http(s) one, else None: no other scheme becomes a link."""
+    """The address if it is a plain http(s) one, else None: no other scheme becomes a link."""
     if text is None or not text.isprintable() or any(ch in text for ch in " <>|\"'`"):
         return None
     return text if text.lower().startswith(("http://", "https://")) else None

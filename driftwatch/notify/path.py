@@ -1,6 +1,6 @@
-"""The walk through the tree and the limits for a reader of ``explain``. Pure.
+"""The walk through the tree and the limits, as ``explain`` prints them. Pure.
 
-A line or two a question; what an earlier question printed is not printed again.
+A question takes a line or two and repeats nothing of an earlier one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from driftwatch.numbers import clean, count, duration, is_as_before, percent, ti
 
 _QUESTION_WIDTH, _ANSWER_WIDTH, _BEFORE_WIDTH = 41, 4, 8
 _ANSWER_AT = _QUESTION_WIDTH + 2
-_COLUMN = re.compile(r"\b([a-z0-9]+(?:_[a-z0-9]+)+): ")  # before a reason
-# names, which a walk repeats in its questions
+_COLUMN = re.compile(r"\b([a-z0-9]+(?:_[a-z0-9]+)+): ")  # a column before its reason
 _HITS_LOST, _LOST = "prefix_hits_lost", "lost_prefix_hits_prefill_ratio"
+# the questions name these values
 _NAMES = ("binding_limit", "engine_kind")
-# at rest these say nothing, whatever the answer
+# not printed at 0
 _QUIET_AT_ZERO = (
     "seconds_since_last_token",
     "waiting_deferred_share_10m_ratio",
     "waiting_deferred_requests",
 )
 
-# cause of a diagnosis → in a sentence
+# cause of a diagnosis → its clause
 _CAUSES = {
     "prompts": "prompts are longer",
     "generations": "generations are longer",
@@ -38,42 +38,42 @@ _CAUSES = {
 
 
 class _Fact(NamedTuple):
-    """What a question was decided on: one column, or why it is unknown."""
+    """A fact that decided a question: one column, or why it is unknown."""
 
     now: str  # with its name and unit
     before: str = ""  # the baseline's number; empty = it has none
     both: str = ""  # from → to
-    moved: float = 0.0  # of a length, from the baseline's number to now, as a logarithm
+    moved: float = 0.0  # of a length: log(now / baseline), absolute
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """What moved most first; how many requests stands last."""
+        """Sort key: the largest move first, the number of requests last."""
         return self.now.startswith("n "), not self.before, -self.moved
 
 
 class PathRow(NamedTuple):
-    """A question of the walk with what decided it."""
+    """A question of the walk with the facts that decided it."""
 
     question: str
     answer: str
     before: str  # the baseline's number; empty = it has none
     now: str  # with its name and unit, or why it is unknown
-    also: tuple[str, ...] = ()  # what else decided a yes
-    both: str = ""  # from the baseline's number to the one of now, with its name and unit
+    also: tuple[str, ...] = ()  # further facts of a yes
+    both: str = ""  # baseline → now, with name and unit
 
 
 class LimitRow(NamedTuple):
-    """A limit of the limits model in words."""
+    """A limit as a row of words."""
 
     name: str
     room_for: str  # requests
     in_use: str  # requests
     left: str
-    remark: str  # how often it was full; empty: it was not
+    remark: str  # how often it was full; empty = never
 
 
 def path_rows(steps: Sequence[Step]) -> list[PathRow]:
-    """The walk, a row a question; what an earlier one printed is not repeated."""
+    """The walk, a row per question, without repetitions."""
     rows, printed, asked = [], set[str](), set[tuple[str, str]]()
     for step in steps:
         answered = (step.question.removeprefix("And ").lower(), step.answer)
@@ -82,7 +82,7 @@ def path_rows(steps: Sequence[Step]) -> list[PathRow]:
         asked.add(answered)
         first, *others = sorted(_facts(step) or [_Fact("")], key=lambda one: one.rank)
         answer = "unknown" if step.answer == "not asked" else step.answer
-        # a no, and what is unknown, need no more than one reason
+        # a "no" and an unknown need only one fact
         others = [one for one in others if step.answer == "yes" and one.now not in printed]
         printed.update(one.now for one in (first, *others))
         also = tuple(one.both or one.now for one in others)
@@ -92,7 +92,7 @@ def path_rows(steps: Sequence[Step]) -> list[PathRow]:
 
 
 def render_path(diagnosis: Diagnosis, *, evidence: Mapping[str, Any], width: int = 80) -> str:
-    """The walk as a table: per question its answer, and what decided it in the baseline and now.
+    """The walk as a table: question, answer, the deciding fact in the baseline and now.
 
     ``evidence``: column → value of the window.
     """
@@ -125,7 +125,7 @@ def cause_of(diagnosis: Diagnosis, evidence: Mapping[str, Any]) -> str:
 
 
 def _because(cause: str | None, evidence: Mapping[str, Any]) -> str | None:
-    """The cause in a sentence; demand is none where lengths moved, or no more requests come."""
+    """The cause as a clause; for demand, the lengths that grew, else the requests; None if neither."""
     if cause != "demand":
         return _CAUSES.get(cause or "")
     names = {"prompt_tokens_mean": "prompts are", "generation_tokens_mean": "generations are"}
@@ -138,12 +138,12 @@ def _because(cause: str | None, evidence: Mapping[str, Any]) -> str | None:
 
 
 def short_reason(reason: str) -> str:
-    """Why, without how to mend it: ``no baseline`` of ``no baseline (--baseline FROM..TO)``."""
+    """The reason without its remedy: ``no baseline`` of ``no baseline (--baseline FROM..TO)``."""
     return clean(reason).split(" (")[0]
 
 
 def _facts(step: Step) -> list[_Fact]:
-    """Its known values, or why there is none."""
+    """The step's known values, or why it has none."""
     if step.reason and step.answer in ("unknown", "not asked"):
         why = short_reason(step.reason.removeprefix("unknown: "))
         return [_Fact(_COLUMN.sub(lambda m: f"{name_of(m[1])}: ", why))]
@@ -156,15 +156,15 @@ def _facts(step: Step) -> list[_Fact]:
         if amount is None or column in _NAMES or (column in _QUIET_AT_ZERO and amount == 0):
             continue
         if column == "speed_at_equal_load_ratio" and step.evidence.get("slower", amount) is None:
-            continue  # a later question says why it is not judged
+            continue  # a later question prints why it is not judged
         if isinstance(amount, bool):
-            continue  # the answer says it
+            continue  # the answer has it
         if column == "tokens_per_output" and amount == 1:
             facts.append(_Fact("no drafts: one token a step"))
         elif column == "preemptions_per_second":
             facts.append(_Fact(preemptions(amount)))
         elif column.endswith("_tokens_mean_ratio") and column[:-6] in step.evidence:
-            continue  # the mean from → to says it
+            continue  # the mean from → to has it
         else:
             facts.append(_fact(column, amount, step.before.get(column)))
     if step.reason and not facts:
@@ -187,7 +187,7 @@ def _fact(column: str, amount: Any, before: Any) -> _Fact:
 
 
 def render_limits(limits: Sequence[Limit], width: int = 80) -> str:
-    """The limits model as lines: limit, room for, in use, left, and whether it is full."""
+    """The limits as a table: limit, room for, in use, left, and how often it was full."""
     rows = [LimitRow("Limit", "room for", "in use", "left", "")]
     rows += [one._replace(name=f" {one.name}") for one in map(limit_row, limits)]
     sizes_of = [max(columns(row[at]) for row in rows) for at in range(4)]
@@ -200,13 +200,13 @@ def render_limits(limits: Sequence[Limit], width: int = 80) -> str:
 
 
 def limit_row(limit: Limit) -> LimitRow:
-    """A limit of the limits model in words."""
+    """A limit as a row of words."""
     sizes = (limit.allows_requests, limit.in_flight_requests)
     allows, running = ("unknown" if size is None else count(size) for size in sizes)
     room = "unknown" if limit.margin_ratio is None else percent(limit.margin_ratio)
     notes = []
     if limit.binds:
-        # the mean of the scrapes in which it was full may be of two kinds
+        # scrapes below the cap lower the mean: it was full only at times
         has_cap = limit.name == "max_num_seqs" and None not in sizes
         at_times = has_cap and not near_cap(sizes[1] or 0.0, sizes[0] or 0.0)
         room = room if at_times else "0 %"

@@ -1,4 +1,4 @@
-"""The same change of a pool's servers: one rollout, with one verdict and its figures. Pure."""
+"""A rollout: the same change of a pool's servers, with one verdict and its figures. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from driftwatch.verify.figures import IN_TARGET, ITL, TTFT, WORDS
 from driftwatch.verify.verdict import HARM_SHARE, improvement
 from driftwatch.verify.verification import Effect, Verdict, Verification
 
-ASKED = (IN_TARGET, TTFT, ITL)  # the figures that people ask about
-# verdict → what came of it; of two that as many servers have, the first one counts
+MAIN_FIGURES = (IN_TARGET, TTFT, ITL)
+# verdict → outcome; if two verdicts have as many servers, the first one counts
 OUTCOMES: Mapping[Verdict, str] = {
     "FAIL": "did not work",
     "INCONCLUSIVE": "cannot be judged",
@@ -29,7 +29,7 @@ Rollout = Sequence[Verification]
 
 
 def rollouts(verifications: Iterable[Verification]) -> list[list[Verification]]:
-    """Verifications of the same change of a pool's servers, within an hour of the one before."""
+    """Group verifications into rollouts: same pool and change, each within an hour of the last."""
     found: dict[tuple[str, ...], list[list[Verification]]] = {}
     for one in sorted(verifications, key=lambda v: (v.change.at, v.instance, v.engine)):
         several = found.setdefault((one.pool, *_values(one)), [])
@@ -41,17 +41,17 @@ def rollouts(verifications: Iterable[Verification]) -> list[list[Verification]]:
 
 
 def _values(one: Verification) -> list[str]:
-    """What was changed to what; a value that is only known to be larger may be any."""
+    """The new settings; a value known only as a lower bound stands for any."""
     return [
         f"{n} {now.partition('at least ')[0]}" for n, (_, now) in sorted(one.change.what.items())
     ]
 
 
 def outcome_of(rollout: Rollout, share: float) -> str:
-    """``worked``, ``helped in part``: by the verdict of most of its servers, of as many the worse.
+    """``worked``, ``helped in part``, …: the verdict of most servers; of equally many, the worse.
 
-    It is not verified while one server is not. ``helped in part``: more requests are in target than
-    before, and by two points fewer than must be (``share``), or than was promised.
+    It is open while one server's is. ``helped in part``: more requests are in target than before,
+    but by two points fewer than required (``share``), or than forecast.
     """
     if any(one.verdict == "open" for one in rollout):
         return OUTCOMES["open"]
@@ -70,7 +70,7 @@ def _is_short(first: Effect, share: float) -> bool:
 
 def outcome_text(rollout: Rollout, share: float) -> str:
     """``worked: 1.3 → 100 % in target``, ``helped on 2 of 3 servers: 40 → 74 % in target, still
-    below 95 %``; why where it cannot be judged.
+    below 95 %``; with the reason where it cannot be judged.
     """
     word, effects = outcome_of(rollout, share), median_effects(rollout)
     if word == OUTCOMES["open"]:
@@ -91,11 +91,11 @@ def outcome_text(rollout: Rollout, share: float) -> str:
 
 
 def median_effects(rollout: Rollout) -> list[Effect]:
-    """The figures of the median server, those that people ask about first."""
+    """The median of the servers' figures, the main ones first."""
     found: dict[str, list[Effect]] = {}
     for effect in (effect for one in rollout for effect in one.effects):
         found.setdefault(effect.name, []).append(effect)
-    names = [name for name in ASKED if name in found]
+    names = [name for name in MAIN_FIGURES if name in found]
     return [_median(found[name]) for name in (*names, *(n for n in found if n not in names))]
 
 
@@ -106,11 +106,11 @@ def _median(effects: Sequence[Effect]) -> Effect:
 
 
 def is_better(effects: Sequence[Effect]) -> bool:
-    """Whether the figure that people ask about first became better."""
+    """Whether the first main figure improved."""
     return bool(effects) and improvement(effects[0])[0] > 0
 
 
 def effect_name(column: str) -> str:
-    """``TTFT`` of ttft_seconds_mean; other columns as ``driftwatch verify`` calls them."""
+    """``TTFT`` for ttft_seconds_mean; other columns as in ``driftwatch verify``."""
     stem = next((s for s in ("ttft", "itl", "tpot", "e2e") if column.startswith(f"{s}_")), None)
     return stem.upper() if stem else WORDS.get(column) or clean(column)

@@ -1,4 +1,4 @@
-"""Shares of lengths by bucket, baseline above now: which lengths gained and lost. Pure."""
+"""Shares of requests by length, the baseline above now. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LABEL, _CELL = 17, 6
 
 
 class LengthShares(Document):
-    """Two distributions of a length on the edges that both have."""
+    """Two distributions of a length on their common edges."""
 
     edges_tokens: tuple[float | None, ...]  # upper edge of each cell; None = no upper edge
     baseline_share: tuple[float, ...]  # of the requests in each cell, summing to 1
@@ -28,7 +28,7 @@ class LengthShares(Document):
 def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> LengthShares | None:
     """The shares of one length; None without both histograms or a common edge.
 
-    ``histograms``: cumulative counts and edges, of the window and (``reference_``) its reference;
+    ``histograms``: cumulative counts and edges, of the window and (``reference_``) the baseline;
     ``stem``: prompt_tokens or generation_tokens.
     """
     names = [f"{which}{stem}_{part}" for which in ("reference_", "") for part in _PARTS]
@@ -61,7 +61,7 @@ _PARTS = ("buckets", "edges")
 
 def shares_table(both: LengthShares, stem: str) -> list[str]:
     """The table of one length, of at most 80 columns; ``stem``: prompt or generation."""
-    for most in range(_MOST_CELLS, 1, -1):  # a number that is cut is a wrong one
+    for most in range(_MOST_CELLS, 1, -1):  # fewer cells, because a cut number is wrong
         lines = _table(both, stem, most)
         if max(map(len, lines)) <= _WIDTH:
             break
@@ -82,14 +82,14 @@ def _table(both: LengthShares, stem: str, most: int) -> list[str]:
 
 
 def _merged(both: LengthShares, most: int) -> tuple[list[float | None], list[float], list[float]]:
-    """Cells that fit a line: those with the least in them are added to their neighbours."""
+    """Merge the smallest cells with their neighbours until the rest fit a line."""
     edges, before, now = list(both.edges_tokens), list(both.baseline_share), list(both.share)
     while len(edges) > 2:
         weight = [one + other for one, other in zip(before, now, strict=True)]
         least = min(range(len(edges)), key=weight.__getitem__)
         if len(edges) <= most and weight[least] >= 0.01:
             break
-        # the upper edge of what is joined is that of the upper one
+        # merged cells keep the upper cell's edge
         upper = max(1, least) if least + 1 == len(edges) else least + 1
         for row in (before, now):
             row[upper] += row[upper - 1]

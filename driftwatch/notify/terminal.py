@@ -1,6 +1,6 @@
-"""The page as on-call sees it in a terminal: 80 columns, answer first. Pure.
+"""The page in a terminal: 80 columns, answer first. Pure.
 
-Colour only repeats a word; outside UTF-8 everything has an ASCII spelling.
+Colour adds no information; without UTF-8 every sign has an ASCII spelling.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from driftwatch.numbers import clean, moment
 
 _WIDTH = 80
 _LABEL_WIDTH = 9
-_DATED = ("Since", "Began", "Problem")  # lines that begin with when it began
-_OPEN = ("firing", "updated")  # something may still have to be done
+_DATED = ("Since", "Began", "Problem")  # lines whose time has a date
+_OPEN = ("firing", "updated")  # events that may need an action
 
 
 def render(
@@ -28,9 +28,9 @@ def render(
 ) -> str:
     """The whole page as text without a final newline.
 
-    A command is one line, to be copied. ``options``: what commands need besides, with a blank
-    before it; None = no command can look at the incident; ``mark``: put Slack's state mark before
-    line 1; ``stored``: somebody may acknowledge or silence it: of history nobody can.
+    A command stays on one line, for copying. ``options``: appended to commands, with a leading
+    blank; None = no command can read the incident; ``mark``: put Slack's state mark before line 1;
+    ``stored``: print ack and silence, which need a stored incident.
     """
     indent = " " * _LABEL_WIDTH
     top = marked(page, page.summary) if mark else page.summary
@@ -42,7 +42,7 @@ def render(
 
 
 def _line(page: Page, line: Line) -> str:
-    # a terminal keeps its text for days, so the date stands on the page: once, at its first time
+    # a terminal keeps its text for days, so the first time on the page has a date
     dated = None if line.label in _DATED else page.times.started_at.date()
     stamp = "" if line.at is None else moment(line.at, dated)
     return f"{line.label:<{_LABEL_WIDTH - 1}} {': '.join(filter(None, (stamp, line.text)))}"

@@ -1,4 +1,4 @@
-"""What came of a change, in one line: for a thread, a resolved page and a report. Pure."""
+"""The verdict on a change in one line: for a thread, a resolved page and a report. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from driftwatch.numbers import (
 from driftwatch.verify.figures import WORDS
 from driftwatch.verify.verification import Effect, Verification
 
-# figures that a line tells beside the one that decided
+# figures of a line beside the deciding one
 _BESIDE = ("ttft_seconds_mean", "itl_seconds_mean")
 _LIMIT = 2
 _MILLISECONDS_BELOW, _FINE = 0.1, 0.005  # seconds
@@ -29,7 +29,7 @@ OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CAN
 
 def verification_line(one: Verification, today: date | None) -> str:
     """``IT WORKED 05:10 UTC, same traffic before and after: TTFT mean 1.8 → 0.06 s (forecast
-    0.08)``; ``today``: the day whose times have no date, None = each has one.
+    0.08)``; ``today``: its times have no date, None = each has one.
     """
     if one.verdict == "open" or one.closed_at is None:
         return f"not yet: {one.reason or 'waiting for minutes to compare'}"
@@ -43,7 +43,7 @@ def verification_line(one: Verification, today: date | None) -> str:
 
 
 def minutes_text(before: int, after: int) -> str:
-    """Which minutes a verdict compares."""
+    """The minutes that a verdict compares."""
     return (
         f"Compared: {before} min before the change with {after} min after it, at the same load and "
         "lengths"
@@ -51,14 +51,14 @@ def minutes_text(before: int, after: int) -> str:
 
 
 def verification_texts(one: Verification, today: date | None) -> list[str]:
-    """The same for line 1, longest first: with fewer figures, then the verdict alone."""
+    """The line for line 1, longest first: with fewer figures, then the verdict alone."""
     line = verification_line(one, today)
     shorter = [line[:at] for at in range(len(line) - 1, 0, -1) if line[at] in ",;("]
     return [line, *(text.rstrip() for text in shorter if text.count("(") == text.count(")"))]
 
 
 def changed_text(one: Verification) -> str:
-    """``max_num_seqs 8 → 40``: what was changed."""
+    """``max_num_seqs 8 → 40``: the change."""
     return "; ".join(
         f"{name} {_setting(before)} → {_setting(after)}"
         for name, (before, after) in one.change.what.items()
@@ -96,10 +96,7 @@ def from_to(effect: Effect) -> str:
 
 
 def value_text(value: float, effect: Effect) -> str:
-    """A value of a figure with its unit.
-
-    ``value``: one of the figure's; ``effect``: with ``name`` and ``unit``.
-    """
+    """A value of the effect's figure, with its unit."""
     unit, name = effect.unit, effect.name
     if name == "itl_seconds_mean":
         return milliseconds(value)
@@ -111,7 +108,7 @@ def value_text(value: float, effect: Effect) -> str:
 
 
 def difference_text(effect: Effect) -> str:
-    """The limits of after - before, in the figure's unit: ``-2.5…-0.6 s``; small ones in ms."""
+    """The bounds of after - before, in the figure's unit: ``-2.5…-0.6 s``; small ones in ms."""
     low, high = effect.low, effect.high
     small = effect.unit == "seconds" and max(abs(low), abs(high)) < _MILLISECONDS_BELOW
     if effect.name == "itl_seconds_mean" or small:
@@ -128,6 +125,6 @@ def _signed(value: float) -> str:
 
 
 def _signed_seconds(value: float) -> str:
-    if abs(value) < _FINE:  # hundredths would say that there is none
+    if abs(value) < _FINE:  # hundredths would print as 0
         return _signed(value)
     return f"{'+' if value > 0 else '-'}{bare_seconds(abs(value))}"

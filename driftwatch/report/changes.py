@@ -13,7 +13,7 @@ from datetime import timedelta
 from statistics import median
 
 from driftwatch.model import Slo
-from driftwatch.notify.rollout import ASKED, Rollout, median_effects, outcome_of, rollouts
+from driftwatch.notify.rollout import MAIN_FIGURES, Rollout, median_effects, outcome_of, rollouts
 from driftwatch.notify.verification_line import effect_text, minutes_text
 from driftwatch.numbers import clean, cut, plural
 from driftwatch.report.cells import CELL
@@ -86,7 +86,7 @@ def advice_before(material: Material, one: Verification) -> TargetAdvice | None:
 
 def compared_text(rollout: Rollout) -> str:
     """What a verdict rests on: which minutes were compared, and what they show."""
-    effects = [effect for effect in median_effects(rollout) if effect.name in ASKED]
+    effects = [effect for effect in median_effects(rollout) if effect.name in MAIN_FIGURES]
     if not effects:
         return ""
     before, after = (round(median(one.matched_minutes[side] for one in rollout)) for side in (0, 1))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 
 from driftwatch.notify.layout import wrap
-from driftwatch.notify.rollout import ASKED, effect_name
+from driftwatch.notify.rollout import MAIN_FIGURES, effect_name
 from driftwatch.numbers import (
     clean,
     figure,
@@ -266,7 +266,7 @@ def advice_text(record: Record) -> str:
     text += f": {', '.join(outcomes)}" if outcomes else ""
     errors = record.forecast_errors
     # what people ask about, else what was forecast most often
-    shown = [name for name in ASKED if name in errors]
+    shown = [name for name in MAIN_FIGURES if name in errors]
     shown = shown or sorted(errors, key=lambda name: (-errors[name].n, name))[:1]
     if shown:
         off = [_off_text(name, errors[name].median) for name in shown]

@@ -1,7 +1,7 @@
-"""Templates of a rule's page, filled from the page's JSON. Pure.
+"""Fills a rule's templates from the page's values. Pure.
 
-What a phrase prints is a function of its name in one of the modules here; rulebook/values.py
-lists the names.
+A function of a phrase's name in one of these modules makes its text; rulebook/values.py lists the
+names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FUNCTIONS: dict[str, Callable[[Page], str | None]] = {
 
 
 def fill(page: Page, templates: Iterable[str]) -> Iterator[str]:
-    """The templates whose names all have a value on this page, filled, in their order."""
+    """The templates whose names all have a value on this page, filled, in order."""
     for template in templates:
         texts = {name: _text(page, name) for name in _NAME.findall(template)}
         if None not in texts.values():

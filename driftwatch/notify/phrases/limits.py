@@ -1,4 +1,4 @@
-"""Phrases of latency, limits and room. Pure; None = the page does not hold it."""
+"""Phrases of latency, limits and room. Pure; None = does not apply."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine
 
 
 def missed(page: Page) -> str | None:
-    """``99 % of requests miss TTFT 1 s``: a range where the target lies inside a bucket; before it
-    how many clients give up.
+    """``over 32 % of clients give up, 99 % of requests miss TTFT 1 s``; a range if the target lies in
+    a bucket.
     """
     text = _missed(page)
     return text and ", ".join(filter(None, (giving_up(page), text)))
@@ -58,7 +58,7 @@ def _missed(page: Page) -> str | None:
 
 
 def worst_missed(page: Page) -> WorstMissed | None:
-    """The worst of the page before it and of this one; None where no target was missed."""
+    """The worst of this page and the one before it; None where no target was missed."""
     before, text = page.worst_missed, missed(page)
     known = [page.value(f"{stem}_in_target_10m_ratio") for stem in ("ttft", "tpot")]
     ratio = 1 - min((one for one in known if one is not None), default=1.0)
@@ -73,7 +73,7 @@ def queueing(page: Page) -> str | None:
     wait = page.value("batch_assembly_wait_10m_seconds")
     queued = page.value("queue_wait_estimate_10m_seconds")
     if queued is not None and queued >= 1 and (wait is None or queued > 2 * wait):
-        # what has finished waited little; what queues now is in no histogram yet
+        # the histogram has only requests that left the queue
         return f"requests queue for {queue_wait(queued)}"
     if wait is None or wait < 0.1:
         return None
@@ -105,12 +105,12 @@ def full(page: Page) -> str | None:
 
 
 def harm(page: Page) -> str | None:
-    """What users feel: a missed target, else how long they wait; else which limit is full."""
+    """The harm: a missed target, else the wait in the queue, else the full limit."""
     return missed(page) or queueing(page) or full(page)
 
 
 def limit(page: Page) -> str | None:
-    """Which limit is full and how often, its numbers; then how full the others are."""
+    """The full limit, how often it is full, its numbers; then the use of the others."""
     names = _full_limits(page)
     if not names:
         return None
@@ -137,7 +137,7 @@ def limit(page: Page) -> str | None:
 
 
 def _use(page: Page, name: str, *, own: bool = False) -> str | None:
-    """How full a limit is; ``own``: as it was in the scrapes in which it was full."""
+    """The use of a limit; ``own``: in the scrapes in which it was full."""
     if name == "kv_cache":
         used = page.value("binding_kv_cache_usage_ratio") if own else None
         used = page.value("kv_cache_usage_ratio") if used is None else used
@@ -154,7 +154,7 @@ def _use(page: Page, name: str, *, own: bool = False) -> str | None:
             return None
         part = f"{count(used)} of {knob(cap)} tokens"
         if own:
-            # a mean over all steps says nothing of the full ones among them
+            # a mean over all steps does not describe the full ones
             return f"{part} in every step" if used >= CAP_BAND_RATIO * cap else None
         return f"token budget {part} a step"
     running = page.value("binding_running_requests")
@@ -169,7 +169,7 @@ def _use(page: Page, name: str, *, own: bool = False) -> str | None:
 
 
 def near_cap(running: float, cap: float) -> bool:
-    """Whether so many running requests fill a cap, as the limits model has it."""
+    """Whether these running requests fill a cap, by the limits model."""
     return running >= min(CAP_BAND_RATIO * cap, cap - 1)
 
 
@@ -179,7 +179,7 @@ def preemptions(rate: float) -> str:
 
 
 def waiting_requests(page: Page) -> float | None:
-    """How many requests wait: while the limit was full where that is known, else the mean."""
+    """Waiting requests: while the limit was full if that is known, else the mean."""
     bound = page.value("binding_waiting_requests")
     waiting = page.value("waiting_requests") if bound is None else bound
     return None if waiting is None else float(waiting)
@@ -191,11 +191,11 @@ def present(page: Page) -> str | None:
     return f"{plural(requests, 'request')} running or waiting" if requests else None
 
 
-MANY_GAVE_UP = 0.05  # of those that began, as in rules/queue.yaml
+MANY_GAVE_UP = 0.05  # of the requests that began, as in rules/queue.yaml
 
 
 def giving_up(page: Page) -> str | None:
-    """``over 32 % of clients give up``; None where few do, or as many as always."""
+    """``over 32 % of clients give up``; None where few do, or not twice as many as usual."""
     low, usual = page.value("given_up_10m_low_ratio"), page.value("reference_given_up_ratio")
     if low is None or low < max(MANY_GAVE_UP, 2 * (usual or 0.0)):
         return None
@@ -211,7 +211,7 @@ def given_up(page: Page) -> str | None:
 
 
 def _loads(page: Page) -> tuple[int, float, float] | None:
-    """How many others there are, and their load over capacity now and once this one is drained."""
+    """Number of peers; their load over capacity now, and after a drain of this server."""
     peers = page.peers
     if not peers or peers.get("utilization_ratio") is None:
         return None
@@ -220,12 +220,12 @@ def _loads(page: Page) -> tuple[int, float, float] | None:
 
 
 def lacks_room(page: Page) -> bool:
-    """Whether the others cannot serve everything once this one is drained."""
+    """Whether the peers cannot take this server's load."""
     return (loads := _loads(page)) is not None and loads[2] > 1
 
 
 def room(page: Page) -> str | None:
-    """``the other seven go from 52 to 60 % of their capacity``, once this one is drained."""
+    """``the other seven go from 52 to 60 % of their capacity``, if this server is drained."""
     if (loads := _loads(page)) is None:
         return None
     others, now, then = loads
@@ -236,7 +236,7 @@ def room(page: Page) -> str | None:
 
 
 def target_kept(page: Page) -> str | None:
-    """Whether the latency targets are kept."""
+    """Whether the latency targets are met."""
     is_missed = page.value("slo_missed")
     if is_missed is None:
         return None
@@ -244,7 +244,7 @@ def target_kept(page: Page) -> str | None:
 
 
 def in_target(page: Page) -> str | None:
-    """Of a page that resolved: ``all in target for 10 min``; None where that is unknown."""
+    """``all in target for 10 min``, for a resolve; None where that is unknown."""
     since = page.times.last_true_at
     if not page.ended_in_target or since is None:
         return None
@@ -252,7 +252,7 @@ def in_target(page: Page) -> str | None:
 
 
 def _may_miss(page: Page) -> str | None:
-    """``up to 12 % of requests miss TTFT 2 s``, where buckets leave open whether it is too many."""
+    """``up to 12 % of requests miss TTFT 2 s``, where buckets do not tell if it is too many."""
     shares = {
         stem: least
         for stem in ("ttft", "tpot")
@@ -271,7 +271,7 @@ NEARLY_FULL = 0.9  # of the capacity: above it no forecast of a wait holds
 
 
 def _utilization(page: Page) -> float | None:
-    """The load over the capacity of today's settings, as simulated; None = unknown."""
+    """The load over the simulated capacity of today's settings; None = unknown."""
     advice = page.advice
     offered = None if advice is None else advice.offered_requests_per_second
     most = None if advice is None else advice.capacity_requests_per_second
@@ -290,10 +290,9 @@ def overload(page: Page) -> str | None:
 
 
 def nothing_to_do(page: Page) -> str | None:
-    """``Nothing to do: load 52 % of capacity, all requests in target``; where the capacity is
-    unknown, what was measured: ``No limit is full, all requests in target``; where buckets leave a
-    target open, how many requests may miss it. None where a limit is full, a target is missed or
-    the load is above the capacity.
+    """``Nothing to do: load 52 % of capacity, all requests in target``. With unknown capacity, only
+    measurements: ``No limit is full, all requests in target``. With an undecided target, how many
+    requests may miss it. None where a limit is full, a target missed, or the load above capacity.
     """
     limits, is_missed, used = limits_of(page), page.value("slo_missed"), _utilization(page)
     if any(one.binds for one in limits) or is_missed or overload(page):

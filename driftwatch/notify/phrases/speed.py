@@ -1,4 +1,4 @@
-"""Phrases of speed, GPUs and missing inputs. Pure; None = the page does not hold it."""
+"""Phrases of speed, GPUs and missing inputs. Pure; None = does not apply."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _slower(page: Page) -> str:
 
 
 def slower_than_peers(page: Page) -> str | None:
-    """``19 % slower at equal load``; by its peers where its own speed does not show it; None once
-    it is as fast as they are.
+    """``19 % slower at equal load``; against its peers where its own speed does not show it; None
+    once it is as fast as they are.
     """
     if page.value("slower_than_pool") is False:
         return None
@@ -60,7 +60,7 @@ def capacity_lost(page: Page) -> str | None:
 
 
 def step_time(page: Page) -> str | None:
-    """The step now and expected, and the batch that hides it in the throughput."""
+    """The measured and the expected step, and the larger batch that hides it in the throughput."""
     itl, ratio = page.value("itl_seconds_mean"), page.value("speed_at_equal_load_ratio")
     if ratio is None:
         against = page.value("speed_against_pool_ratio")
@@ -113,7 +113,7 @@ def peers(page: Page) -> str | None:
 
 
 def drift_14d(page: Page) -> str | None:
-    """``4.2 % slower at equal load over 14 days``; None where it may as well be none."""
+    """``4.2 % slower at equal load over 14 days``; None where the drift may be 0."""
     slope, least = page.value("speed_slope_14d_ratio"), least_drift_14d(page)
     if slope is None or least is None:
         return None
@@ -121,20 +121,17 @@ def drift_14d(page: Page) -> str | None:
 
 
 def least_drift_14d(page: Page) -> str | None:
-    """``2.5 %``, the lower end of the same."""
+    """``2.5 %``, the lower bound of :func:`drift_14d`."""
     least = page.value("speed_slope_14d_upper_ratio")
     return None if least is None or least >= 0 else tenth_percent(least).lstrip("+-")
 
 
 def missing_reason(page: Page) -> str | None:
-    """Why nothing is known of any target of the page; None where a part is.
-
-    A reason stands beside the names of the missing inputs only where those are all there were.
-    """
+    """Why all inputs of the page's servers are missing; None where only some are."""
     entry = page.evidence.get("coverage_missing_inputs")
     if entry is None or not entry.value or not entry.reason:
         return None
-    # the name of a source counts them as the configuration does
+    # name the source by its place in the configuration
     return re.sub(r"\bprometheus (\d+)", r"Prometheus sources[\1]", clean(entry.reason))
 
 
@@ -158,7 +155,7 @@ def missing_metrics(page: Page) -> str | None:
 
 
 def gpus(page: Page) -> str | None:
-    """What the target's GPUs did."""
+    """The GPUs' readings."""
     now: dict[str, Any] = {column: entry.value for column, entry in page.evidence.items()}
     counted = page.evidence.get("gpu_count")
     now["gpu_count_source"] = None if counted is None else counted.source
@@ -172,7 +169,7 @@ def gpus(page: Page) -> str | None:
 
 
 def gpu_names(page: Page) -> str | None:
-    """``GPU 2 on node-1 (UUID GPU-6f1c)``: what the person who drains the server looks for."""
+    """``GPU 2 on node-1 (UUID GPU-6f1c)``, for the person who drains the server."""
     entry = page.evidence.get("gpus_lost")
     names = None if entry is None else entry.names
     parts = [name.partition(", ") for name in clean(names or "").split("; ") if name]
@@ -190,6 +187,6 @@ def gpus_of_server(page: Page) -> str | None:
 
 
 def meaning(page: Page) -> str | None:
-    """What the leaf means."""
+    """The leaf's meaning."""
     text = None if page.diagnosis is None else page.diagnosis.meaning
     return clean(text) if text else None

@@ -1,4 +1,4 @@
-"""Phrases of lengths, rates and times. Pure; None = the page does not hold it."""
+"""Phrases of lengths, rates and times. Pure; None = does not apply."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _STEMS = ("prompt", "generation")
 
 
 def length_ratio(page: Page, stem: str) -> float | None:
-    """A mean length over the one that the rule compares with."""
+    """A mean length over the one that the rule compares it with."""
     ratio = page.value(f"{stem}_tokens_{page.lengths}_ratio")
     return None if ratio is None else float(ratio)
 
 
 def _ratios(page: Page) -> dict[str, float]:
-    """Each length that is compared, the one that the rule is about first."""
+    """Length → ratio; the rule's own length first."""
     signal = page.labels.get("signal", "")
     stems = sorted(_STEMS, key=lambda stem: not signal.startswith(stem))
     known = {stem: ratio for stem in stems if (ratio := length_ratio(page, stem)) is not None}
     if known.get("generation", 1.0) < 1 and many_never_finish(page.value):
-        del known["generation"]  # the short ones finished: it is no drift
+        del known["generation"]  # only short ones finished: no drift
     return known
 
 
 def many_never_finish(value: Callable[[str], Any]) -> bool:
-    """Whether so many requests end without an answer that those that finish are the short ones.
+    """Whether many requests never finish, so that finished ones are the short ones.
 
     ``value``: evidence column → its value, None where unknown.
     """
@@ -54,8 +54,8 @@ def _rate(page: Page) -> str | None:
 
 
 def _requests_ratio(page: Page) -> float | None:
-    """The rate that arrives over the baseline's. A full limit holds back what completes: then it is
-    what the advice of these minutes counted, else what completed and what was given up.
+    """The arrival rate over the baseline's. With a full limit fewer requests finish than arrive: then
+    the arrivals of fresh advice count, else finished plus given-up requests.
     """
     ratio, done = page.value("requests_per_second_ratio"), page.value("requests_per_second")
     if not ratio or not done or not any(one.binds for one in limits_of(page)):
@@ -80,7 +80,7 @@ def moved(page: Page) -> str | None:
 
 
 def unchanged(page: Page) -> str | None:
-    """``generations unchanged``; None where nothing moved, which ``lengths`` says."""
+    """``generations unchanged``; None where nothing moved: then ``lengths`` has it."""
     return _same(page) if moved(page) else None
 
 
@@ -117,13 +117,13 @@ def lengths(page: Page) -> str | None:
 
 
 def baseline(page: Page) -> str | None:
-    """The day of the baseline."""
+    """The baseline's day."""
     since = None if page.baseline is None else page.baseline.since
     return None if since is None else f"{since:%Y-%m-%d}"
 
 
 def began(page: Page) -> str | None:
-    """When it began."""
+    """The incident's start."""
     return moment(page.times.started_at, page.times.evaluated_at.date())
 
 
