@@ -31,8 +31,8 @@ _WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine
 
 
 def missed(page: Page) -> str | None:
-    """``over 32 % of clients give up, 99 % of requests miss TTFT 1 s``; a range if the target lies in
-    a bucket.
+    """``over 32 % of clients give up, 99 % of requests miss TTFT 1 s``; a range for a target
+    inside a bucket.
     """
     text = _missed(page)
     return text and ", ".join(filter(None, (giving_up(page), text)))

@@ -54,8 +54,8 @@ def _rate(page: Page) -> str | None:
 
 
 def _requests_ratio(page: Page) -> float | None:
-    """The arrival rate over the baseline's. With a full limit fewer requests finish than arrive: then
-    the arrivals of fresh advice count, else finished plus given-up requests.
+    """The arrival rate over the baseline's. While a limit is full, fewer requests finish than
+    arrive: then count the arrivals of fresh advice, else finished plus given-up requests.
     """
     ratio, done = page.value("requests_per_second_ratio"), page.value("requests_per_second")
     if not ratio or not done or not any(one.binds for one in limits_of(page)):
