@@ -125,7 +125,7 @@ def cause_of(diagnosis: Diagnosis, evidence: Mapping[str, Any]) -> str:
 
 
 def _because(cause: str | None, evidence: Mapping[str, Any]) -> str | None:
-    """The cause as a clause; for demand, the lengths that grew, else the requests; None if neither."""
+    """The cause as a clause; for demand, the longer lengths, else the requests; None if neither."""
     if cause != "demand":
         return _CAUSES.get(cause or "")
     names = {"prompt_tokens_mean": "prompts are", "generation_tokens_mean": "generations are"}
