@@ -37,7 +37,7 @@ from driftwatch.numbers import duration
 from driftwatch.pipeline.detection import Detection, detect
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.stored_state import newest, stored_reports, stored_targets
+from driftwatch.pipeline.stored_state import last_collected, stored_reports, stored_targets
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
 
@@ -70,7 +70,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
     ``load`` reads some targets at a time, so that memory does not grow with the fleet.
     """
     plan = replace(plan, reported=stored_reports(store))
-    targets, until = plan.assign(stored_targets(store)), newest(store)
+    targets, until = plan.assign(stored_targets(store)), last_collected(store)
     place, baselines = store.place, store.baselines()
     if until is None:
         return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)

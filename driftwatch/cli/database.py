@@ -74,13 +74,13 @@ def open_store(db: Place | None, config: Path | None) -> Store:
 
 
 def last_scraped(store: Store) -> datetime:
-    """Time of the newest scrape in the store.
+    """Time of the last_collected scrape in the store.
 
     Raises NoVerdict: it holds none.
     """
-    from driftwatch.pipeline.stored_state import newest
+    from driftwatch.pipeline.stored_state import last_collected
 
-    last = newest(store)
+    last = last_collected(store)
     if last is None:
         raise NoVerdict(
             "the store holds no scrape yet", help_text="driftwatch run -c driftwatch.yaml"

@@ -68,9 +68,9 @@ class History:
         Raises: as :attr:`plan`.
         """
         from driftwatch.cli.target import with_stored_pools
-        from driftwatch.pipeline.stored_state import newest
+        from driftwatch.pipeline.stored_state import last_collected
 
-        at = at or newest(store)
+        at = at or last_collected(store)
         if at is None or not self.is_stored:
             return self.plan
         return with_stored_pools(self.plan, store, at)

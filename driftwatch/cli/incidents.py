@@ -202,7 +202,7 @@ def _nobody_because(incident: Incident, history: History) -> str:
         settings = None
     if settings is None:
         return "give -c FILE to read which receivers there are"
-    return plan.routes_to(subscriptions_of(settings)).nobody_because(incident)
+    return plan.routes_to(subscriptions_of(settings)).why_not_sent(incident)
 
 
 def _story(incident: Incident) -> list[tuple[datetime, str]]:

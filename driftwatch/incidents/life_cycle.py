@@ -83,13 +83,15 @@ def step(
     servers = {} if before is None else {one.key: one for one in before.servers}
     by = inhibited or {}
     for key, verdict in verdicts.items():
-        after = _server(servers.get(key), key, rule, minute_end, verdict, by.get(key))
+        after = _advance_server(servers.get(key), key, rule, minute_end, verdict, by.get(key))
         if after is None:
             servers.pop(key, None)
         else:
             servers[key] = after
     ordered = tuple(
-        one if one.inhibited_by == by.get(key) else _inhibited(one, by.get(key))
+        one
+        if one.inhibited_by == by.get(key)
+        else one.model_copy(update={"inhibited_by": by.get(key)})
         for key, one in sorted(servers.items())
     )
     if not ordered:
@@ -105,10 +107,10 @@ def step(
             labels=rule.labels,
             started_at=started_at,
         )
-    return _advanced(before, rule, minute_end, ordered)
+    return _advance_incident(before, rule, minute_end, ordered)
 
 
-def _advanced(
+def _advance_incident(
     before: Incident, rule: PoolRule, minute_end: datetime, servers: tuple[ServerCondition, ...]
 ) -> tuple[Incident, Event | None]:
     if rule.severity == "notice" and any(one.is_concerned for one in servers):
@@ -131,7 +133,7 @@ def _advanced(
     return before.model_copy(update=update), event
 
 
-def _server(
+def _advance_server(
     before: ServerCondition | None,
     key: TargetKey,
     rule: PoolRule,
@@ -175,10 +177,6 @@ def _server(
         "waited": waited,
     }
     return before.model_copy(update=update)
-
-
-def _inhibited(one: ServerCondition, by: str | None) -> ServerCondition:
-    return one.model_copy(update={"inhibited_by": by})
 
 
 def without_servers(

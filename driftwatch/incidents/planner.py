@@ -77,7 +77,7 @@ class Routes:
             return Route(taking, f"receivers that take {severity}s")
         return Route((), f"no receiver takes {severity}s", reaches_nobody=True)
 
-    def nobody_because(self, incident: Incident) -> str:
+    def why_not_sent(self, incident: Incident) -> str:
         """Why no receiver got its message, and what to set."""
         severity, receivers = incident.severity, self.of(incident).receivers
         if receivers:

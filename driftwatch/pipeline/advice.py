@@ -112,7 +112,7 @@ def advise(
                 used += 1
                 finding = replace(finding, peers=peers)
         elif not has_turn:
-            why = f"driftwatch simulates {plan.simulations} pages a minute"
+            why = f"driftwatch simulates at most {plan.simulations} pages a minute"
             if caught_up:
                 why = "driftwatch caught up with this minute after a stop"
             elif not plan.simulations:

@@ -27,13 +27,11 @@ _KEY = list(KEY_COLUMNS)
 _HISTOGRAMS = (*HISTOGRAMS, *(f"reference_{name}" for name in HISTOGRAMS))
 _SPAN = timedelta(seconds=BINDING_WINDOW_SECONDS)
 
-# incident id → finding without advice, and its evidence row
-Findings = dict[str, tuple[Finding, Mapping[str, Any]]]
+# a finding without advice, and its evidence row
+Found = tuple[Finding, Mapping[str, Any]]
+Findings = dict[str, Found]  # by incident id
 # a rule on this column is about servers without data
 _MISSING = "coverage_missing_seconds"
-
-
-Found = tuple[Finding, Mapping[str, Any]]
 
 
 def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> list[Found | None]:
@@ -141,12 +139,12 @@ def _of_all_servers(evaluation: Evaluation, transition: Transition, finding: Fin
         evidence["finished_requests"] = sums["prompt_tokens_count"].sum()
     rows = evaluation.rows.filter(pl.col("end") == at).join(named, on=_KEY, how="semi")
     limit = pl.lit(evidence.get("binding_limit"), pl.String)
-    alike = rows.filter(pl.col("binding_limit").eq_missing(limit))
+    same_limit = rows.filter(pl.col("binding_limit").eq_missing(limit))
     for name in _LIMIT_COLUMNS:
-        if evidence.get(name) is not None and alike[name].is_not_null().any():
-            evidence[name] = alike[name].mean()
-    if evidence.get("scrapes_10m") is not None and len(alike):
-        evidence["scrapes_10m"] = alike["scrapes_10m"].sum()
+        if evidence.get(name) is not None and same_limit[name].is_not_null().any():
+            evidence[name] = same_limit[name].mean()
+    if evidence.get("scrapes_10m") is not None and len(same_limit):
+        evidence["scrapes_10m"] = same_limit["scrapes_10m"].sum()
     known = rows.filter(pl.col(_GIVEN_UP).is_not_null(), pl.col("ttft_seconds_count") > 0)
     if evidence.get(_GIVEN_UP) is not None and len(known):
         n = pl.col("ttft_seconds_count")
@@ -218,7 +216,7 @@ def peer_speeds(
 _ROOM = ("of_targets", "utilization_ratio")
 
 
-def with_room(
+def with_last_load(
     peers: Mapping[str, float] | None, before: Mapping[str, float] | None
 ) -> Mapping[str, float] | None:
     """The current speeds, with the last simulated load of the peers."""

@@ -54,7 +54,7 @@ def latest_of(
     them; ``before``: each pool's last 24 h at the previous tick.
     """
     at = at.astimezone(UTC)
-    known = rows.select(*_KEY, "pool", *_COLUMNS) if rows.width else _NONE
+    known = rows.select(*_KEY, "pool", *_COLUMNS) if rows.width else _NO_ROWS
     known = known.with_columns(state=_STATE)
     began = known.group_by(_KEY).agg(since=_SINCE)
     newest = known.filter(pl.col("end") == at).join(began, on=_KEY)
@@ -80,7 +80,7 @@ def latest_of(
 
 _FLAGS = ("slo_missed", "slower_at_equal_load")
 _TYPES: dict[str, Any] = {"end": TIME, "scrapes": pl.Float64, **dict.fromkeys(_FLAGS, pl.Boolean)}
-_NONE = pl.DataFrame(schema={**dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null), **_TYPES})
+_NO_ROWS = pl.DataFrame(schema={**dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null), **_TYPES})
 _NOT_SCRAPED_ROW: Mapping[str, Any] = {**dict.fromkeys((*_COLUMNS, "since")), "state": "no data"}
 # the worst state that applies to a server in one minute
 _STATE = (

@@ -27,7 +27,7 @@ from driftwatch.notify.phrases.limits import missed, worst_missed
 from driftwatch.pipeline.advice import advise
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
-from driftwatch.pipeline.findings import Findings, Found, findings_of, with_room
+from driftwatch.pipeline.findings import Findings, Found, findings_of, with_last_load
 from driftwatch.pipeline.news import (
     advice_news,
     cause_changed,
@@ -70,12 +70,12 @@ def with_pages(
     news: list[Transition] = []
     for at, here in groupby(found, lambda pair: pair[0].at):
         pairs = [(t, one) for t, one in here if one is not None]
-        news += pages.opened([pair for pair in pairs if pair[0].event == "firing"], at)
+        news += pages.open_new([pair for pair in pairs if pair[0].event == "firing"], at)
         news += pages.refresh([pair for pair in pairs if pair[0].event != "firing"], at)
     for t in ended:
         last = replace(t, incident=pages.latest(t.incident))
         theirs = _rows_at(t, evaluation.rows)
-        because = ended_because(last.incident.page, theirs, pages.change_before_its_end(t))
+        because = ended_because(last.incident.page, theirs, pages.change_until_end(t))
         news.append(with_resolve_page(evaluation.plan, last, _in_target(theirs), because))
     after = {key: pages.latest(one) for key, one in incidents.items()}
     # transitions come before updates of the same minute
@@ -109,7 +109,7 @@ class _OpenPages:
         kept = {name: getattr(last, name) for name in names}
         return incident.model_copy(update=kept)
 
-    def change_before_its_end(self, ended: Transition) -> str:
+    def change_until_end(self, ended: Transition) -> str:
         """The change on an incident's servers while it lasted; empty = none known."""
         incident = self.latest(ended.incident)
         keys = {one.key for one in incident.servers if one.met}
@@ -117,7 +117,7 @@ class _OpenPages:
         change = recent_change(minutes, len(keys), (), None, None, ended.at.date())
         return change or ""
 
-    def opened(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
+    def open_new(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
         """The incidents that fired in a minute, with their pages."""
         sent = []
         self._read_ahead(found, at - LOOK_BACK, at)
@@ -176,11 +176,11 @@ class _OpenPages:
         kept = replace(
             finding,
             advice=old.advice,
-            peers=with_room(finding.peers, old.peers),
+            peers=with_last_load(finding.peers, old.peers),
             asked_again=answer is not None and not is_final(answer),
         )
         if answer is not None and (news := advice_news(old, answer, told)) is not None:
-            room = with_room(answer.peers, old.peers)
+            room = with_last_load(answer.peers, old.peers)
             kept, load = replace(answer, peers=room, asked_again=False), load_of(answer)
             changes += filter(None, [news])
         incident = self.latest(refresh.incident)

@@ -50,10 +50,10 @@ class Moment:
     replicas: int | None = None  # of its pool; None = unknown
     before: Advice | None = None  # the change that an open page advises
 
-    def answered(
+    def stored_answer(
         self, answer: Answer, incident_id: str | None, failed: str | None = None
     ) -> TargetAdvice:
-        """The stored form of its answer, with the incident that asked."""
+        """The answer as stored, with its incident."""
         target = self.target
         return TargetAdvice(
             target.key, target.pool or "default", self.at, answer, incident_id, failed
@@ -154,7 +154,7 @@ def target_advice(
         failed = traceback.format_exc()
         text = f"the simulation failed ({type(error).__name__}: {_one_line(str(error))})"
         answer = Answer(at=at, advice=Advice(action="insufficient", reason=Reason("failed", text)))
-    return moment.answered(answer, incident_id, failed)
+    return moment.stored_answer(answer, incident_id, failed)
 
 
 def _with_load(answer: Answer) -> Answer:
@@ -177,10 +177,10 @@ def peers_of(target: Target, targets: Mapping[TargetKey, Target]) -> tuple[Targe
     if target.pool is None:
         return ()
     own = (target.pool, target.labels.get("model_name"))
-    alike = sorted(
+    same_model = sorted(
         key for key, one in targets.items() if (one.pool, one.labels.get("model_name")) == own
     )
-    return tuple(key for key in alike[:MOST_SERVERS] if key != target.key)
+    return tuple(key for key in same_model[:MOST_SERVERS] if key != target.key)
 
 
 def pool_size(targets: Mapping[TargetKey, Target], pool: str | None) -> int:
@@ -198,10 +198,10 @@ def _shared(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetK
         for key, frame in minutes.partition_by(_KEY, as_dict=True, maintain_order=True).items()
     }
     loads = {key: load for key, frame in frames.items() if (load := _load(frame, at)) is not None}
-    alike = _similar_loads(loads)
-    if own not in alike:
+    similar = _similar_loads(loads)
+    if own not in similar:
         return {own: frames[own]} if own in frames else {}
-    return {key: frames[key] for key in sorted(alike, key=lambda key: (-loads[key][0], key))}
+    return {key: frames[key] for key in sorted(similar, key=lambda key: (-loads[key][0], key))}
 
 
 def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | None:
@@ -218,9 +218,9 @@ def _similar_loads(loads: Mapping[TargetKey, Sequence[float]]) -> list[TargetKey
     if len(loads) < 2:
         return []
     middles = [sorted(values)[len(values) // 2] for values in zip(*loads.values(), strict=True)]
-    alike = [
+    similar = [
         key
         for key, values in loads.items()
         if all(m / _WITHIN <= v <= m * _WITHIN for v, m in zip(values, middles, strict=True))
     ]
-    return alike if len(alike) > 1 else []
+    return similar if len(similar) > 1 else []

@@ -148,8 +148,8 @@ def stored_origins(store: Store) -> Mapping[TargetKey, str]:
     return {key: name for memory in _memories(store) for key, name in memory.origins.items()}
 
 
-def newest(store: Store) -> datetime | None:
-    """The time up to which scrapes were collected; None in an empty store."""
+def last_collected(store: Store) -> datetime | None:
+    """The time up to which scrapes are collected; None in an empty store."""
     times = [at for memory in _memories(store) for at in memory.collected_until.values()]
     return max(times, default=None)
 

@@ -62,7 +62,7 @@ _INPUTS_OF_STATE: Mapping[str, tuple[str, ...]] = {
 
 _PROVISIONAL = "provisional"
 # for commands on a recording, where nobody can accept a baseline
-OWN_PROPOSAL = "driftwatch's own proposal stands for a baseline, and it tells the speed alone"
+OWN_PROPOSAL = "no accepted baseline, and driftwatch's own proposal covers only the speed"
 _PROPOSED = Reason("no_baseline", OWN_PROPOSAL)
 
 
@@ -111,10 +111,10 @@ def _swing_reason(row: Mapping[str, Any], name: str) -> str:
     if kind is None:
         return "no baseline"
     if kind == "tuned_for":
-        return "tuned_for declares a mean; how far it swings takes a baseline"
+        return "tuned_for has a mean without its swings; a baseline has them"
     if not row.get(f"reference_{name}_swing_high"):
         return "the baseline has less than an hour of ten-minute means of 100 requests and more"
-    return "the baseline is shorter than a day, and answers for no longer than it lasted"
+    return "the baseline is shorter than a day, so it does not have a day's swings"
 
 
 def _which_limit(row: Mapping[str, Any]) -> str:

@@ -254,7 +254,7 @@ def verifications_from(store: Store, runs: bytes | None) -> Verifications:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedChanges:
     """The result of a tick's minutes for changes."""
 
     state: Verifications
@@ -285,7 +285,7 @@ def verify_changes(
     targets: Mapping[TargetKey, Target],
     plan: Plan,
     store: Store,
-) -> Verified:
+) -> VerifiedChanges:
     """The verification stage of a tick; its errors delay no page.
 
     Args:
@@ -294,7 +294,7 @@ def verify_changes(
         incidents: open in the tick; the store has earlier ones.
     """
     if rows.is_empty():
-        return Verified(before)
+        return VerifiedChanges(before)
     failed: list[str] = []
 
     def given(since: datetime, until: datetime) -> Sequence[TargetAdvice]:
@@ -305,8 +305,8 @@ def verify_changes(
         after, news = step(before, rows, past.minutes, given, targets, plan, failed)
         transitions = _follow_ups(news, incidents, store)
     except Exception:  # noqa: BLE001 - pages do not wait for verifications
-        return Verified(before, failed=(*failed, traceback.format_exc()))
-    return Verified(after, news, transitions, tuple(failed))
+        return VerifiedChanges(before, failed=(*failed, traceback.format_exc()))
+    return VerifiedChanges(after, news, transitions, tuple(failed))
 
 
 def _follow_ups(

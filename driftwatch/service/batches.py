@@ -30,7 +30,7 @@ from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.stored_state import memory_of, reports_memory, state_from
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.pipeline.verifications import Verified, verify_changes
+from driftwatch.pipeline.verifications import VerifiedChanges, verify_changes
 from driftwatch.receivers.registry import Receiver, without_ignored
 from driftwatch.service.sources import OwnPools
 from driftwatch.settings.receivers import BY_LABELS
@@ -150,7 +150,7 @@ class Batch:
             self._traces = {one.pool: trace for one, trace in latest.pools}
         return TickResult(outcome, happened, verified.failed)
 
-    def _verified(self, state: State, outcome: Outcome, plan: Plan) -> Verified:
+    def _verified(self, state: State, outcome: Outcome, plan: Plan) -> VerifiedChanges:
         """Verdicts on changes by the minutes of the tick."""
         before = state.verifications
         if plan is not self._plan:  # settings may be others

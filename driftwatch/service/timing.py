@@ -146,4 +146,4 @@ class BoundedQuestions:
         advice = Answer(
             at=moment.at, advice=Advice(action="insufficient", reason=Reason("failed", why))
         )
-        return moment.answered(advice, question.get("incident_id"), why)
+        return moment.stored_answer(advice, question.get("incident_id"), why)

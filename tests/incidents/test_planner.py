@@ -311,7 +311,7 @@ def test_the_narrowest_route_wins(
     routed = routes.of(firing("a", severity, pool))
     assert " ".join(routed.receivers) == receivers
     assert routed.why.startswith(why)
-    because = routes.nobody_because(firing("a", severity, pool))
+    because = routes.why_not_sent(firing("a", severity, pool))
     assert because.startswith(
         receivers.replace(" ", ", ") or f"none takes {severity}s: boss takes "
     )

@@ -23,7 +23,7 @@ from driftwatch.model import Advice, Diagnosis, Finding, KnobMove, Limit, Reason
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.advice import advise, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
-from driftwatch.pipeline.findings import with_room
+from driftwatch.pipeline.findings import with_last_load
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.news import message_facts
 from driftwatch.pipeline.plan import Plan
@@ -234,8 +234,8 @@ def test_what_drains_a_server_asks_for_the_room_of_the_others(
     room = {"of_targets": 2.0, "utilization_ratio": 0.6}
     assert advices["a" * 12].peers == room
     # what another look at the speeds does not know stays
-    assert with_room({"of_targets": 2.0, "slower": 1}, room) == {**room, "slower": 1}
-    assert (with_room(None, room), with_room(None, {"of_targets": 2.0})) == (room, None)
+    assert with_last_load({"of_targets": 2.0, "slower": 1}, room) == {**room, "slower": 1}
+    assert (with_last_load(None, room), with_last_load(None, {"of_targets": 2.0})) == (room, None)
     # a slow engine fills its batch: that a limit is full is no cause beside it
     assert message_facts(firing[0].incident, finding, at).cause == "replica_slow "
 
@@ -370,7 +370,7 @@ def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) ->
         asked.append(incident_id)
         leave.wait(30)
         advice = Answer(at=moment.at, advice=Advice(action="none", reason=Reason("other", "fine")))
-        return moment.answered(advice, incident_id)
+        return moment.stored_answer(advice, incident_id)
 
     questions = BoundedQuestions(0.2, slow)
     questions.begin()
