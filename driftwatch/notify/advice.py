@@ -26,7 +26,7 @@ _REPLICA_FIRST = "Add a replica, then "  # where the others have no room for thi
 _ROOM_UNKNOWN = "unknown whether the others can take its load: look at theirs before you drain it"
 # reasons whose text is an action
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
-OPEN_PAGE = "open_page"  # code of the reason of a notice: a page of its pool says what to do
+OPEN_PAGE = "open_page"  # reason code of a notice: an open page of its pool has the advice
 _KV = "kv_cache_usage_ratio"
 
 
@@ -179,8 +179,8 @@ def setting_change(advised: Advice) -> str:
 
 
 def first_choices(advised: Advice) -> list[str]:
-    """``Add 3 replicas (7 in all)``, ``Add 3 replicas``: what meets the targets where no setting
-    does, or none alone; empty = nothing.
+    """``Add 3 replicas (7 in all)``, ``Add 3 replicas``: the action that meets the targets where no
+    setting does so alone; empty = none.
     """
     firsts = [_capital(clean(text).split(":")[0]) for text in advised.instead[:1]]
     return [*firsts, *(one.split(" (")[0] for one in firsts)]

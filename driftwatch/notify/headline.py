@@ -111,8 +111,8 @@ def where(page: Page) -> str:
 
 
 def headline(page: Page, limit: int | None = HEADLINE_LIMIT) -> str:
-    """Line 1, with Slack's mark at most 120 characters: how bad is shortened first, what to do
-    last. ``limit`` None: the whole line, for a screen that wraps it.
+    """Line 1, at most 120 characters with Slack's mark: the problem is shortened first, the action
+    last. ``limit``: None = the whole line, for a screen that wraps it.
     """
     name, pool = target_name(page), given_pool(page)
     wheres = [squeeze(name, WHERE_LIMIT)]
@@ -155,7 +155,7 @@ def headline(page: Page, limit: int | None = HEADLINE_LIMIT) -> str:
 
 
 def current_line(page: Page) -> str:
-    """Line 1 whole, without its state; of a page that is over also with what it began."""
+    """The whole line 1 without its state; for a resolve with the first problem."""
     line = headline(page, None).removeprefix(opening(page)).lstrip()
     if page.event != "resolved" or not page.first_problem:
         return line

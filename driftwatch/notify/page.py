@@ -104,7 +104,7 @@ class Phrases(Document):
 class WorstMissed(Document):
     """The worst share of requests that missed a target."""
 
-    ratio: float  # of the requests, at most
+    ratio: float  # upper bound
     gave_up: float = 0.0  # lower bound of the share whose client gave up
     problem: str  # ``75–81 % of requests miss TTFT 2 s``
 

@@ -57,7 +57,7 @@ def own_advice(leaf: Leaf | None, evidence: Mapping[str, Any]) -> Advice | None:
 
 
 def _of_page(notice: Incident, open_incidents: Sequence[Incident]) -> Advice | None:
-    """The advice of a notice beside a page of its pool, the oldest one: one pool has one answer."""
+    """The advice of a notice: it names its pool's oldest open page, as a pool has one answer."""
     alike = [one for one in open_incidents if (one.severity, one.pool) == ("page", notice.pool)]
     page = min(alike, key=lambda one: (one.started_at, one.id), default=None)
     if page is None or notice.severity != "notice":

@@ -31,7 +31,7 @@ NOW_OFF = "the rule is off in this pool now"
 REMOVED = "the rule was removed"
 DISABLED = "the rule was switched off: {}"
 
-# An incident inhibits no other once its verdict was unknown for so long: longer than any detector's
+# An incident stops inhibiting after this long with an unknown verdict: longer than a detector's
 # hysteresis, and than a restart with its warm-up.
 INHIBITS_UNKNOWN = timedelta(hours=1)
 _RANK: Mapping[Severity, int] = {"page": 0, "ticket": 1, "notice": 2}

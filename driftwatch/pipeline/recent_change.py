@@ -40,10 +40,10 @@ def recent_change(
 ) -> str | None:
     """``after a change: restarted 12:00 UTC, vLLM 0.32.0 → 0.33.0``, ``then 4 of 4 restarted …``.
 
-    ``minutes``: :data:`COLUMNS` of servers; ``servers``: how many these are; ``hit``: those that
-    the incident concerns; ``began``: when it did, None = the change is named alone; ``release``:
-    the evidence column ``release_change``; ``today``: whose times have no date. None where no
-    change is known; empty where a change before it is no cause, as servers without it are hit.
+    ``minutes``: :data:`COLUMNS` of servers; ``servers``: their number; ``hit``: those that the
+    incident concerns; ``began``: its start, None = without "after" or "then"; ``release``: the
+    evidence column ``release_change``; ``today``: its times have no date. None where no change is
+    known; empty where an earlier change is no cause, because servers without it are hit too.
     """
     ordered = minutes.sort("end", *KEY)
     changed = ordered.filter(pl.any_horizontal(pl.col(*_EVENTS).fill_null(value=False)))

@@ -267,7 +267,7 @@ def _may_miss(page: Page) -> str | None:
     return f"up to {percent(1 - shares[stem])} of requests miss {stem.upper()} {aim}"
 
 
-NEARLY_FULL = 0.9  # of the capacity: above it no forecast of a wait holds
+NEARLY_FULL = 0.9  # of the capacity; waits above it are not predictable
 
 
 def _utilization(page: Page) -> float | None:

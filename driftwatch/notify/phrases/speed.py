@@ -21,7 +21,7 @@ from driftwatch.numbers import (
 )
 
 _NAMED_METRICS = 2
-_KEEPS_SPEED = 0.95  # of its usual speed: what equal load is measured to, as in the trees
+_KEEPS_SPEED = 0.95  # of its usual speed: the accuracy of equal load, as in the trees
 
 
 def slower(page: Page) -> str | None:
@@ -91,7 +91,7 @@ def peers(page: Page) -> str | None:
     """``1 of 8 replicas, the others run at 99 to 101 % of their usual speed``."""
     speeds, concerned = page.peers, page.servers.concerned
     if 1 < page.servers.of <= concerned or page.value("slower_at_equal_load") is False:
-        return None  # there are no others, and line 1 counts the servers; or the speed is back
+        return None  # the incident has all servers, or the speed is back
     if not speeds or "slower" not in speeds:
         median = page.value("pool_speed_at_equal_load_ratio")
         return median and f"the others run at {percent(median)} of their usual speed"

@@ -111,7 +111,7 @@ def lengths(page: Page) -> str | None:
             detail.append(f"in {plural(n, 'request')}")
         verb_ = "grew" if ratio > 1 else "shrank to"
         parts.append(f"{stem}s {verb_} {times(ratio)}" + f" ({' '.join(detail)})" * bool(detail))
-    # fewer requests are no cause beside longer ones: a night is quieter than the baseline's day
+    # fewer requests do not explain longer ones: a night is quieter than the baseline's day
     rate = None if parts and (_requests_ratio(page) or 1.0) < 1 else _rate(page)
     return ", ".join(filter(None, (*parts, rate))) or _same(page)
 
