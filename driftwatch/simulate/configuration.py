@@ -1,6 +1,6 @@
-"""The scheduler's settings, under vLLM's own names, and which of them cannot be.
+"""The scheduler's settings, under vLLM's own names, and the check of them.
 
-What vLLM 0.32 itself refuses (``config/scheduler.py``) is refused here, all problems at once.
+It refuses what vLLM 0.32 refuses (``config/scheduler.py``), all problems at once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class SchedulerConfiguration:
 
     max_num_seqs: int  # most requests in the running set
     max_num_batched_tokens: int  # token budget of a step
-    # KV blocks, vLLM's one null block included; None = never binds
+    # KV blocks, with vLLM's one null block; None = no limit
     num_gpu_blocks: int | None = None
-    block_size: int = 16  # tokens a KV block holds
-    # most tokens of a request, prompt and generation; None = never binds
+    block_size: int = 16  # tokens of a KV block
+    # most tokens of a request, prompt and generation; None = no limit
     max_model_len: int | None = None
     max_num_active_seqs: int | None = None  # admit only while fewer run; None = max_num_seqs
     long_prefill_token_threshold: int = 0  # most prefill tokens of one request in a step; 0 = off
@@ -30,15 +30,15 @@ class SchedulerConfiguration:
     watermark: float = 0.0  # share of the blocks kept free at admission while something runs
     scheduler_reserve_full_isl: bool = True  # admit only where the whole input fits the free blocks
     scheduling_policy: str = FCFS  # ``fcfs`` or ``priority`` (lower first, ties by arrival)
-    # full blocks are found again by requests with the same prefix
+    # requests with the same prefix reuse full blocks
     enable_prefix_caching: bool = True
     async_scheduling: bool = True  # schedule step k + 1 while step k runs (vLLM's default on GPUs)
-    # answer 503 while as many requests wait or run; 0 = always, None = never
+    # answer 503 while this many requests wait or run; 0 = always, None = never
     max_num_queued_reqs: int | None = None
-    # answer 503 while the prompts without a first token, waiting or running, sum to as many tokens
-    # or more; 0 = always, None = never
+    # answer 503 while prompts without a first token, waiting or running, have this many tokens or
+    # more; 0 = always, None = never
     max_num_queued_tokens: int | None = None
-    # most different adapters among running requests; None = adapters are not limited
+    # most different adapters among running requests; None = no limit
     max_loras: int | None = None
 
     def problems(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class SchedulerConfiguration:
         return tuple(problems)
 
     def warnings(self) -> tuple[str, ...]:
-        """What a real server would not start with, though its scheduler could run."""
+        """Why a real server would not start, though its scheduler could run."""
         if self.num_gpu_blocks is None or self.max_model_len is None:
             return ()
         usable = (self.num_gpu_blocks - 1) * self.block_size

@@ -9,18 +9,18 @@ from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import Trial
 
-_DEPTH = 4  # a saturated simulation: requests for each that can run
-_MOST_SEATS = 1024  # vLLM's largest default: more rarely run at once
-_FEWEST = 10
+_DEPTH = 4  # requests of a saturated simulation per seat
+_MOST_SEATS = 1024  # vLLM's largest default: more requests rarely run at once
+_FEWEST = 10  # completions
 
 
 def capacity_per_second(
     requests: Requests, configuration: SchedulerConfiguration, step_time: StepTime
 ) -> float | None:
-    """Requests a second of a saturated server: all offered at once, the middle of the completions.
+    """Requests per second of a saturated server: all are offered at once.
 
-    The mix is repeated until it is four times what runs together; the fifth of the completions at
-    either end is left out, as the batch is not full or not yet mixed there. None: too few requests.
+    The mix is repeated up to four times the number that can run. A fifth of the completions at
+    either end is left out: there the batch is not full, or not yet mixed. None: too few requests.
     """
     seats = min(configuration.max_num_seqs, _MOST_SEATS)
     repeats = max(1, -(-_DEPTH * seats // len(requests)))

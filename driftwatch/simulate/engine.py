@@ -1,4 +1,4 @@
-"""An engine's tables: made from settings, filled with requests, run, cleared of ended requests.
+"""An engine's tables: make them from settings, add requests, run them, remove ended requests.
 
 Semantics, beyond vLLM's scheduler itself (``kernel.schedule``):
 
@@ -6,9 +6,9 @@ Semantics, beyond vLLM's scheduler itself (``kernel.schedule``):
   (``v1/engine/async_llm.py``): a request is turned away while ``max_num_queued_reqs`` are
   inside (waiting or running), or while the prompts without a first token sum to
   ``max_num_queued_tokens``.
-- A client that gives up (cancel_seconds, timeout_seconds) is gone at that time, with its blocks;
-  a step that runs then computes it still, but its token is not counted (vLLM handles aborts before
-  the outputs of the step).
+- A client that gives up (cancel_seconds, timeout_seconds) leaves at that time, with its blocks. A
+  step that runs then still computes its request, but the token is not counted (vLLM handles aborts
+  before the outputs of the step).
 - Times are the sum of step times in the order of the steps.
 """
 
@@ -29,7 +29,7 @@ from driftwatch.simulate.kernel.tables import NEVER, NONE, Tables
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
-_ROWS = 65536  # of the per-step table before it is read
+_ROWS = 65536  # size of the per-step table; it is read when full
 _JITTER_FACTORS = 4096
 
 
@@ -39,9 +39,9 @@ def _none() -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Disturbance:
-    """What makes a real engine differ from its step-time model: factors and pauses on step times.
+    """Deviations of a real engine from its step-time model: factors on step times, and stalls.
 
-    The hidden engine of the simulated fleet uses all of it; a what-if uses none.
+    The hidden engine of the simulated fleet uses all of them; a simulation for advice uses none.
     """
 
     jitter_sigma: float = 0.0  # sd of the log of a factor drawn anew each step (log-normal, mean 1)
@@ -49,16 +49,15 @@ class Disturbance:
     factor_seconds: Floats = field(default_factory=_none)
     # step-time factor from each of those times on (1.25 = a quarter slower); 1 before
     factors: Floats = field(default_factory=_none)
-    # sorted times of stalls; the step that runs then, or the next one that starts, is lengthened
-    # (once)
+    # sorted times of stalls; each lengthens once the step that runs then, or the next one
     stall_seconds: Floats = field(default_factory=_none)
-    # by how much; inf = the engine never returns (wedged)
+    # their lengths; inf = the engine never returns (wedged)
     stall_durations_seconds: Floats = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observe:
-    """What to scrape."""
+    """Scrapes of a run, and their histograms' edges."""
 
     scrape_seconds: Floats = field(default_factory=_none)  # sorted times of the scrapes
     itl_edges: tuple[float, ...] = ()  # finite bucket edges of inter_token_latency_seconds
@@ -72,9 +71,9 @@ class Options:
     observe: Observe = field(default_factory=Observe)
     disturbance: Disturbance = field(default_factory=Disturbance)
     seed: int = 0  # of the jitter
-    timeout_seconds: float | None = None  # the client gives up so long after its arrival
-    # closed loop: so many requests arrive at their own times, every other one when one ends, as
-    # patient as its cancel_seconds were after its arrival_seconds. None = all arrive at their own
+    timeout_seconds: float | None = None  # clients give up this long after their arrival
+    # closed loop: this many requests arrive at their own times; the others arrive when one ends,
+    # and keep the time between arrival_seconds and cancel_seconds. None = all arrive at their own
     # times.
     concurrency: int | None = None
     per_step: bool = False  # keep a row per step
@@ -93,7 +92,7 @@ def run_kernel(t: Tables, until_seconds: float) -> None:
         why = (
             "none can be admitted"
             if engine["stuck"] == k.NOBODY_ADMITTED
-            else "those that run preempt each other, none ends"
+            else "running ones preempt each other without end"
         )
         raise NoVerdict(
             f"the simulated engine makes no progress at {engine['now']:.3f} s: "
@@ -102,7 +101,7 @@ def run_kernel(t: Tables, until_seconds: float) -> None:
 
 
 def compile_kernel() -> None:
-    """Compile the kernel, or load it: some seconds, once a machine."""
+    """Compile the kernel, once per machine, or load it; it takes some seconds."""
     run_kernel(make_tables(SchedulerConfiguration(1, 1), Options()), 0)
 
 
@@ -159,7 +158,7 @@ def _integers(*shape: int) -> npt.NDArray[np.int64]:
 
 
 def _links(count: int) -> Any:
-    """An empty list for so many members."""
+    """An empty list with room for ``count`` members."""
     links = np.zeros(count + 1, k.LINK)
     links["next"][-1] = links["previous"][-1] = NONE
     return links
@@ -206,7 +205,7 @@ def _engine(c: SchedulerConfiguration, options: Options) -> Any:
 
 
 def set_step_time(t: Tables, step_time: StepTime) -> Tables:
-    """Tables whose steps take as long as a model says."""
+    """Tables whose steps take the times of a step-time model."""
     values = asdict(step_time)
     captures = np.array(values.pop("capture_sizes"), dtype=np.float64)
     for name, value in values.items():
@@ -215,7 +214,7 @@ def set_step_time(t: Tables, step_time: StepTime) -> Tables:
 
 
 def cache_mode(requests: Requests, c: SchedulerConfiguration, identify_blocks: bool) -> int:
-    """How blocks are modelled: counted, or identified one by one."""
+    """Whether blocks are counted, or identified one by one."""
     if not (identify_blocks and c.enable_prefix_caching and c.num_gpu_blocks is not None):
         return k.COUNT_BLOCKS
     looked_up = requests.shared_prefix_tokens * (requests.prefix_group >= 0)
@@ -232,17 +231,17 @@ def add_requests(
     concurrency: int | None = None,
     identify_blocks: bool = True,
 ) -> Tables:
-    """Tables with more requests at their end; ``first_index``: how many were added before.
+    """Tables with more requests at their end; ``first_index``: number of requests added before.
 
-    ``identify_blocks``: with prefix caching, know the text of each block, in the one call for all
-    requests; without, each brings its cached tokens, or none can hit another's.
+    ``identify_blocks``: with prefix caching, identify the text of each block; then one call must
+    add all requests. Without it requests bring their cached tokens, or have no hits.
     """
     engine, count, before = t.engine[0], len(requests), len(t.requests)
     mode = engine["cache_mode"] = cache_mode(requests, c, identify_blocks)
     added = _request_records(requests, c, mode, first_index)
     own = count if concurrency is None else min(count, concurrency)
     engine["next_released"] = engine["released"] = engine["concurrency"] = before + own
-    # Until one ends, nobody knows when these arrive; until then "cancel" holds their patience.
+    # These arrive when others end; until then "cancel" is the time from arrival to cancellation.
     added["cancel"][own:] -= requests.arrival_seconds[own:]
     added["arrival"][own:] = NEVER
     room = np.zeros(count, k.LINK)
@@ -336,7 +335,7 @@ def with_scrapes(t: Tables, times: Floats) -> Tables:
 
 
 def without(t: Tables, ended: Flags) -> Tables:
-    """Tables without the ended requests; everything that points at a request is renumbered.
+    """Tables without the ended requests; indices of requests are renumbered.
 
     For counted blocks only.
     """
@@ -367,7 +366,7 @@ def without(t: Tables, ended: Flags) -> Tables:
 
     def linked(links: Any) -> Any:
         links = links[np.append(staying, True)]
-        for name in ("next", "previous"):  # of who is in no list they mean nothing
+        for name in ("next", "previous"):  # meaningless for requests in no list
             links[name] = number[np.minimum(links[name], len(ended))]
         return links
 

@@ -1,7 +1,7 @@
-"""GPUs and models by name: what a datasheet and a config.json say, with the source of each value.
+"""GPUs and models by name: values of datasheets and config.json files, with their sources.
 
-The shipped tables are ``gpus.yaml`` and ``models.yaml`` beside this module. A user's own GPU stands
-in a file of the same form; a user's own model is read from its config.json.
+The shipped tables are ``gpus.yaml`` and ``models.yaml`` beside this module. A user's own GPU comes
+from a file of the same form, a user's own model from its config.json.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _HERE = Path(__file__).resolve().parent
 _MAX_BYTES = 1 << 20  # of standard input; a config.json has some kilobytes
 _LENGTH = "max_position_embeddings"
 _WANTED = "give the config.json that lies beside the model's weights"
-# What the end of a name says of how weights were narrowed, in bytes; other endings of _ENDING say
-# what the model was trained for.
+# Ending of a name → bytes of a narrowed weight; other endings of _ENDING name the training.
 _NARROWED = {
     **dict.fromkeys(("fp8", "fp8-dynamic", "int8", "w8a8", "8bit"), 1.0),
     **dict.fromkeys(("awq", "int4", "gptq", "gptq-int4", "w4a16", "4bit"), 0.5),
@@ -38,7 +37,7 @@ _ENDING = re.compile(
     r"|instruct|chat|base|it|hf|\d{4})$"
 )
 
-# TFLOPS, GB/s and GiB of one GPU: far beyond any, near enough for the arithmetic to hold
+# TFLOPS, GB/s and GiB of one GPU: limits far beyond any GPU, which keep the arithmetic finite
 Positive = Annotated[float, Field(ge=1e-3, le=1e7, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -55,7 +54,7 @@ class DenseTflops(_Part):
 
 
 class GpuSources(_Part):
-    """Where each value was read."""
+    """The source of each value."""
 
     dense_tflops: Text
     memory_bandwidth_gb_per_second: Text
@@ -65,25 +64,25 @@ class GpuSources(_Part):
 class Gpu(_Part):
     """One GPU."""
 
-    name: Text  # as the table calls it
-    aliases: tuple[Text, ...] = ()  # other names of it
+    name: Text  # in the table
+    aliases: tuple[Text, ...] = ()  # its other names
     dense_tflops: DenseTflops  # 10^12 floating-point operations a second, by operand type
     memory_bandwidth_gb_per_second: Positive  # 10^9 bytes a second
-    memory_gib: Positive  # what the driver gives to a process, 2^30 bytes
-    sources: GpuSources  # where each of them was read
+    memory_gib: Positive  # available to a process, 2^30 bytes
+    sources: GpuSources  # of the values above
 
     @property
     def bandwidth_bytes_per_second(self) -> float:
-        """Of the datasheet."""
+        """Memory bandwidth by the datasheet."""
         return self.memory_bandwidth_gb_per_second * 1e9
 
     @property
     def memory_bytes(self) -> int:
-        """What a process can have."""
+        """Memory available to a process."""
         return int(self.memory_gib * 2**30)
 
     def flops_per_second(self, dtype_bytes: float = 2.0) -> float:
-        """Peak for weights of so many bytes; without such units the next wider type computes."""
+        """Peak for weights of this many bytes; without such units of the next wider type."""
         tflops = self.dense_tflops
         narrow = dtype_bytes <= 1.0 and tflops.fp8 is not None
         return (tflops.fp8 if narrow and tflops.fp8 is not None else tflops.bf16) * 1e12
@@ -94,12 +93,12 @@ class Hardware:
     """GPUs and models by name."""
 
     gpus: Mapping[str, Gpu]
-    models: Mapping[str, Model]  # by each name that one is served under, and by its short name
+    models: Mapping[str, Model]  # by each served name, and by the short name
 
     def gpu(self, name: str) -> Gpu:
-        """A GPU by its name or an alias, whatever the case; or the one of a YAML file.
+        """A GPU by its name or an alias, in any case, or the GPU of a YAML file.
 
-        Raises UsageError: it is in no table, or the file has several; ConfigError: the file has
+        Raises UsageError: no table has it, or the file has several; ConfigError: the file has
         problems.
         """
         if is_file(name):
@@ -111,12 +110,12 @@ class Hardware:
         raise _unknown("GPU", name, spelled, cure)
 
     def model(self, name: str) -> Model:
-        """A model by what a person wrote: its exact name, or the path of its config.json.
+        """A model by its name, or by the path of its config.json.
 
-        A name with another publisher or folder before it is the same model. One that says how
-        weights were narrowed or trained further is a guess, and its notes say so.
+        Another publisher or folder before the name does not matter. A name with an ending for
+        narrowed weights or further training gives a guess, and its notes say so.
 
-        Raises UsageError: it is in no table, or the file cannot be read.
+        Raises UsageError: no table has it, or the file cannot be read.
         """
         if is_file(name):
             return read_config(name)
@@ -169,7 +168,7 @@ def model(name: str) -> Model:
 
 @lru_cache(maxsize=1)
 def shipped_hardware() -> Hardware:
-    """The tables that come with this installation."""
+    """The shipped tables."""
     table: Any = plain(read_yaml(_HERE / "models.yaml").root)
     models: dict[str, Model] = {}
     for short, row in table["models"].items():
@@ -181,9 +180,9 @@ def shipped_hardware() -> Hardware:
 
 
 def read_gpus(path: Path) -> dict[str, Gpu]:
-    """One table file, by name.
+    """The GPUs of one table file, by name.
 
-    Raises ConfigError: every problem of it, with line and column.
+    Raises ConfigError: every problem of the file, with line and column.
     """
     file, gpus = read_yaml(path), dict[str, Gpu]()
     for key, (place, node) in file.root.entries.items() if isinstance(file.root, Entries) else ():
@@ -202,28 +201,28 @@ def read_gpus(path: Path) -> dict[str, Gpu]:
 
 @lru_cache(16)
 def read_gpu(path: str) -> Gpu:
-    """The only GPU of a file like ``gpus.yaml``; once for each path.
+    """The only GPU of a file like ``gpus.yaml``; each path is read once.
 
     Raises ConfigError: every problem of the file; UsageError: it has several.
     """
     found = list(read_gpus(Path(path)).values())
     if len(found) > 1:
         names = ", ".join(one.name for one in found)
-        raise UsageError(f"{path}: {names}: one GPU is wanted", help_text="a file for each")
+        raise UsageError(f"{path} has several GPUs: {names}", help_text="give each its own file")
     return found[0]
 
 
 def is_file(name: str) -> bool:
-    """A person names a file instead of a model or GPU: its path, or ``-`` for standard input.
+    """Whether a name is a file's path, or ``-`` for standard input.
 
-    A name that a server reports is never one: a label must not choose a file to be read.
+    A name that a server reports must never be a file: a label must not choose a file to read.
     """
     return name == "-" or name.endswith((".json", ".yaml", ".yml"))
 
 
 @lru_cache(16)
 def read_config(path: str) -> Model:
-    """The model of a config.json; once for each path.
+    """The model of a config.json; each path is read once.
 
     Raises UsageError: it cannot be read, is no JSON object, or as :func:`model_of`.
     """
@@ -242,7 +241,7 @@ def read_config(path: str) -> Model:
 
 
 def _name(config: Mapping[str, Any], path: str) -> str:
-    """As the file says, else of its folder; the cache of Hugging Face has it further up."""
+    """The model's name by the file, else by its folder; Hugging Face's cache has it further up."""
     if isinstance(said := config.get("_name_or_path"), str) and said:
         return said
     folders = ("the model",) if path == "-" else Path(path).resolve().parts[:-1]
@@ -252,8 +251,8 @@ def _name(config: Mapping[str, Any], path: str) -> str:
 
 def _guess(name: str, found: Model, weight_bytes: float) -> Model:
     note = (
-        f"{name} is not in the table: taken as {found.name}, a guess; "
-        "its config.json would be sure (--model FILE)"
+        f"{name} is not in the table: {found.name} is a guess; "
+        "its config.json would be certain (--model FILE)"
     )
     narrowed = min(found.weight_bytes_per_parameter or 2.0, weight_bytes)
     return replace(found, weight_bytes_per_parameter=narrowed, notes=(*found.notes, note))
@@ -280,7 +279,7 @@ def _unknown(what: str, name: str, spelled: Iterable[str], cure: str) -> UsageEr
     return UsageError(f"no {what} {name!r} in the tables", help_text=f"{hint}{cure}")
 
 
-@lru_cache(256)  # advice asks for the model of a server some hundred times
+@lru_cache(256)  # advice looks up the model of a server some hundred times
 def _closest(folded: str, spelled: tuple[str, ...]) -> list[str]:
     names = _folded_names(spelled)
     return [names[one] for one in difflib.get_close_matches(folded, names, n=3)]
@@ -288,7 +287,7 @@ def _closest(folded: str, spelled: tuple[str, ...]) -> list[str]:
 
 @lru_cache(8)
 def _folded_names(names: tuple[str, ...]) -> Mapping[str, str]:
-    """Folded → as it is spelled; of two, the first."""
+    """Folded name → its spelling; of two the first."""
     return {_folded(one): one for one in reversed(names)}
 
 

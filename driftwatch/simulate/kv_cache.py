@@ -1,8 +1,8 @@
 """KV and memory arithmetic: bytes a token, blocks a GPU.
 
-Bytes a token are exact (vLLM ``v1/kv_cache_interface.py``). How many blocks vLLM finds depends on
-a profile run on the GPU (``v1/worker/gpu_worker.py``: requested − weights − peak activations −
-CUDA graphs), which is estimated here; ``docs/sre/planning.md`` says by how much it is off.
+Bytes a token are exact (vLLM ``v1/kv_cache_interface.py``). vLLM's number of blocks comes from a
+profile run on the GPU (``v1/worker/gpu_worker.py``: requested − weights − peak activations − CUDA
+graphs), which is estimated here; ``docs/sre/planning.md`` gives the error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.model_config import Model
 
-# vLLM's --kv-cache-dtype → bytes of one number; auto is the type of the weights' activations
+# vLLM's --kv-cache-dtype → bytes of one number; auto is the type of the activations
 CACHE_BYTES = {
     "auto": 2.0,
     "bfloat16": 2.0,
@@ -23,7 +23,7 @@ CACHE_BYTES = {
     "fp8_e4m3": 1.0,
     "fp8_e5m2": 1.0,
 }
-# and those that store the latent of one layer in a format of their own, in bytes a token
+# and types with a format of their own for the latent of one layer, in bytes a token
 LATENT_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
 CACHE_DTYPES = (*CACHE_BYTES, *LATENT_BYTES)
 
@@ -39,9 +39,9 @@ _NCCL_BYTES = 700 << 20  # … and more where several GPUs talk to each other
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """One GPU's memory as vLLM would share it out, in bytes."""
+    """One GPU's memory as vLLM would divide it, in bytes."""
 
-    total: int  # what the driver gives to a process
+    total: int  # available to a process
     requested: int  # gpu_memory_utilization of it
     weights: int  # this GPU's share of the weights
     # estimated peak of the profile run at max_num_batched_tokens tokens and max_num_seqs rows of
@@ -54,12 +54,12 @@ class MemoryPlan:
 
     @property
     def kv(self) -> int:
-        """What is left for the KV cache; negative where it does not fit."""
+        """Memory left for the KV cache; negative where the rest does not fit."""
         return self.requested - self.weights - self.activations - self.graphs - self.other
 
     @property
     def num_gpu_blocks(self) -> int:
-        """Blocks in it, vLLM's null block included; 0 where nothing is left."""
+        """Blocks of the KV cache, with vLLM's null block; 0 where no memory is left."""
         return max(0, int(self.kv // (self.kv_per_token * self.block_size)))
 
     @property
@@ -77,7 +77,7 @@ def bytes_per_token(
     (kv_lora_rank + qk_rope_head_dim) · bytes a layer, whole on every GPU.
 
     Raises:
-        ImpossibleConfiguration: the heads cannot be shared so, or the format is not the model's.
+        ImpossibleConfiguration: the GPUs cannot share the heads, or the format is not the model's.
 
     >>> from driftwatch.simulate.hardware import model
     >>> bytes_per_token(model("llama-2-7b")) / 1024
@@ -107,7 +107,7 @@ def bytes_per_token(
 def check_split(model: Model, tensor_parallel: int) -> None:
     """Refuse a split of the heads that vLLM refuses.
 
-    Raises ImpossibleConfiguration: with every reason.
+    Raises ImpossibleConfiguration: every reason.
     """
     problems = []
     if tensor_parallel < 1:
@@ -130,9 +130,9 @@ def check_split(model: Model, tensor_parallel: int) -> None:
 
 
 def held_tokens(model: Model, tokens: float) -> float:
-    """Of a sequence of so many tokens: how many full-attention tokens its KV is worth.
+    """The KV cache of a sequence of ``tokens`` tokens, as a number of full-attention tokens.
 
-    A layer with a sliding window keeps the last window only (vLLM's hybrid KV cache manager).
+    A layer with a sliding window keeps only the last window (vLLM's hybrid KV cache manager).
     """
     if model.sliding is None:
         return tokens
@@ -141,7 +141,7 @@ def held_tokens(model: Model, tokens: float) -> float:
 
 
 def weight_bytes(model: Model, *, dtype_bytes: float = 2.0, tensor_parallel: int = 1) -> int:
-    """One GPU's share of the weights; input table and head stay 16 bit wide where others shrink."""
+    """One GPU's share of the weights; input table and head always keep at least 16 bits."""
     shapes, wide = model.shapes, max(dtype_bytes, _ACTIVATION_BYTES)
     layers = (shapes.always + shapes.routed) * dtype_bytes
     return int((layers + (shapes.head + shapes.embedding) * wide) / tensor_parallel)
@@ -153,7 +153,7 @@ def capture_sizes(
     """Batch sizes that vLLM captures as CUDA graphs (``config/vllm.py``), in order.
 
     1, 2, 4, 8 to 248 in steps of 8, 256 up to min(2 · max_num_seqs, ``largest``, B) in steps of 16,
-    and S and B themselves where they lie within.
+    and S and B themselves where they are in that range.
 
     Args:
         max_num_seqs: S.
@@ -179,8 +179,8 @@ def activation_bytes(
 ) -> int:
     """Estimated peak of vLLM's profile run on one GPU.
 
-    The larger of one layer at B tokens and of the sampler over S rows of logits; the hidden states
-    of the B tokens stay during both.
+    The larger of one layer at B tokens and of the sampler over S rows of logits, plus the hidden
+    states of the B tokens.
     """
     hidden, share = model.hidden_size, tensor_parallel
     heads, kv = model.num_attention_heads, max(1, model.num_key_value_heads // share)
@@ -211,9 +211,9 @@ def memory_plan(
 ) -> MemoryPlan:
     """One GPU's memory under these settings.
 
-    ``count_graphs``: vLLM takes them off the cache since 0.21; False before, and without graphs.
+    ``count_graphs``: vLLM subtracts them from the cache since 0.21; False before, and without them.
 
-    Raises ImpossibleConfiguration: the heads cannot be shared so, or a setting is out of its range.
+    Raises ImpossibleConfiguration: the GPUs cannot share the heads, or a setting is out of range.
     """
     problems = [
         f"{name} must be at least 1, not {value}"
@@ -254,11 +254,11 @@ def memory_plan(
 
 
 def num_gpu_blocks(gpu: Gpu, model: Model, **settings: Any) -> int:
-    """KV blocks that vLLM would find, its null block included (an estimate, see the module).
+    """KV blocks that vLLM would get, with its null block (an estimate, see the module).
 
     Args as of :func:`memory_plan`.
 
-    Raises ImpossibleConfiguration: nothing is left for the cache, or a setting cannot be.
+    Raises ImpossibleConfiguration: no memory is left for the cache, or a setting is impossible.
     """
     plan, split = memory_plan(gpu, model, **settings), settings.get("tensor_parallel", 1)
     if plan.num_gpu_blocks < 2:

@@ -1,6 +1,6 @@
-"""A model's shapes and longest context, as its config.json says them.
+"""A model's shapes and longest context, from its config.json.
 
-The rows of ``models.yaml`` have the same keys. What vLLM 0.32 derives from them is followed
+The rows of ``models.yaml`` have the same keys. Derived values follow vLLM 0.32
 (``config/model.py``, ``transformers_utils/model_arch_config_convertor.py``). A layout whose KV
 cache is not keys and values of each layer, or latents of each, is refused and never guessed.
 """
@@ -14,13 +14,13 @@ from typing import Any
 from driftwatch.errors import UsageError
 
 _MOST = 10**9  # of any count: more is no model
-# How vLLM names the longest context; the smallest that is there counts.
+# vLLM's names of the longest context; the smallest value counts.
 _LENGTHS = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),
     *("max_sequence_length", "max_seq_length", "seq_len"),
 )
 _MLA = ("deepseek_v2", "deepseek_v3", "kimi_k2")  # vLLM stores their latents
-# model_type → what its class in transformers has where the file says nothing
+# model_type → defaults of its class in transformers
 _CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "gemma2": {"tie_word_embeddings": True, "sliding_window_pattern": 2},
     "gemma3_text": {
@@ -33,7 +33,7 @@ _CLASS_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": True,
     },
 }
-# Decoders with gated feed-forward layers: three matrices. Of others the weights are a guess.
+# Decoders with gated feed-forward layers: three matrices. For others the weights are a guess.
 _GATED = frozenset(
     {
         *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3"),
@@ -41,7 +41,7 @@ _GATED = frozenset(
         *("qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text"),
     }
 )
-# Key that is set → why the KV cache is not keys and values of each layer.
+# Key → why its KV cache is not keys and values of each layer.
 _OTHER_LAYOUTS: Mapping[str, str] = {
     "attention_chunk_size": "layers with chunked attention",
     "attn_layer_period": "Mamba layers",
@@ -129,18 +129,18 @@ class Model:
     hidden_size: int
     intermediate_size: int
     vocab_size: int
-    max_model_len: int  # tokens of the longest request, where vLLM is not told another
+    max_model_len: int  # tokens of the longest request, by vLLM's default
     tie_word_embeddings: bool = False
     # of the published weights, without embeddings and head where they are quantized; None = unknown
     weight_bytes_per_parameter: float | None = 2.0
     experts: Experts | None = None
     latent: Latent | None = None
     sliding: Sliding | None = None
-    notes: tuple[str, ...] = ()  # what of it is a guess
+    notes: tuple[str, ...] = ()  # what is a guess
 
     @property
     def shapes(self) -> Parameters:
-        """Its parameters by what reads them: gated feed-forward layers, no biases or norms."""
+        """Its parameters, with gated feed-forward layers and without biases and norms."""
         hidden, heads, layers = self.hidden_size, self.num_attention_heads, self.num_hidden_layers
         if (mla := self.latent) is not None:
             key = mla.qk_nope_head_dim + mla.qk_rope_head_dim
@@ -164,13 +164,13 @@ class Model:
 
 @dataclass(slots=True)
 class _Config:
-    """A config.json under its reader; what is missing or wrong is collected."""
+    """A config.json that is being read; it collects what is missing or wrong."""
 
     values: Mapping[str, Any]
     problems: list[str] = field(default_factory=list)
 
     def count(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """The first of these that is there."""
+        """The value of the first of these keys that is set."""
         found = next((one for one in names if self.values.get(one) is not None), None)
         value = default if found is None else self.values[found]
         if value is None:
@@ -185,9 +185,9 @@ class _Config:
 def model_of(config: Mapping[str, Any], *, name: str, where: str) -> Model:
     """The model that a config.json describes.
 
-    ``where``: the file, for errors. Of a multimodal model the language model is taken.
+    ``where``: the file, for errors. Of a multimodal model only the language model counts.
 
-    Raises UsageError: every key that is missing or wrong; or its KV size is unknown.
+    Raises UsageError: keys are missing or wrong, each named; or the KV size is unknown.
     """
     inner = next((config[one] for one in ("text_config", "llm_config") if one in config), None)
     read = _Config({**config, **inner} if isinstance(inner, Mapping) else config)
@@ -203,7 +203,7 @@ def model_of(config: Mapping[str, Any], *, name: str, where: str) -> Model:
     hidden, experts = read.count("hidden_size"), _experts(read, layers)
     notes = []
     if kind not in _GATED:
-        notes.append(f"model_type {kind} is not known here: its weights are a guess, as Llama's")
+        notes.append(f"model_type {kind} is unknown: its weights are a guess, as Llama's")
     if "vision_config" in config:
         notes.append(f"the vision part of {name} is not counted: its weights are more")
     model = Model(
@@ -240,7 +240,7 @@ def _other_layout(config: Mapping[str, Any], kind: str) -> str | None:
     if 0 in (config.get("attn_type_list") or ()):  # MiniMax: 0 is linear, 1 is full
         return "linear-attention layers"
     if config.get("kv_lora_rank") and kind not in _MLA:
-        return "latent attention of a kind that is not known here"
+        return "latent attention of an unknown kind"
     return next((why for key, why in _OTHER_LAYOUTS.items() if config.get(key)), None)
 
 
@@ -285,14 +285,14 @@ def _sliding(read: _Config, layers: int) -> Sliding | None:
         return None
     if types := config.get("layer_types"):
         count = list(types).count("sliding_attention")
-    else:  # each so many-th layer sees all; a window without a pattern is every layer's
+    else:  # every ``pattern``-th layer sees all tokens; without a pattern none does
         pattern = read.count("sliding_window_pattern", default=layers + 1)
         count = layers - layers // pattern
     return Sliding(read.count("sliding_window"), count) if count else None
 
 
 def _max_model_len(read: _Config, kind: str) -> int:
-    """Of scaled positions the scaled length; with LongRoPE that of the short ones."""
+    """With scaled positions the scaled length; with LongRoPE the length before scaling."""
     config = read.values
     present = [one for one in _LENGTHS if config.get(one) is not None]
     length = min((read.count(one) for one in present), default=0) or read.count(_LENGTHS[0])
@@ -314,7 +314,7 @@ def _max_model_len(read: _Config, kind: str) -> int:
 
 
 def _weight_bytes(config: Mapping[str, Any]) -> float | None:
-    """Of one weight; vLLM takes 32-bit weights as 16-bit ones. None = a quantization not known."""
+    """Bytes of a weight; vLLM loads 32-bit weights as 16-bit ones. None = unknown quantization."""
     quantized = config.get("quantization_config") or config.get("compression_config")
     if not isinstance(quantized, Mapping):
         return 2.0

@@ -38,25 +38,25 @@ _STEP_COLUMNS = (
 class Run:
     """The result of a run; arrays are in the order of the requests.
 
-    In the arrays inf = not yet, or never. Ask for frames before the engine goes on.
+    In the arrays inf = not yet, or never. Read the frames before the engine runs on.
     """
 
-    now_seconds: float  # up to when was run; inf = until nothing was left
+    now_seconds: float  # end of the run; inf = it ran until no request was left
     # arrival_seconds, first_scheduled_seconds, first_token_seconds: of each request
     arrival_seconds: Floats
     first_scheduled_seconds: Floats
     first_token_seconds: Floats
-    end_seconds: Floats  # when each finished, or was turned away, cancelled or timed out
-    generation_tokens: Integers  # as asked, less what max_model_len cuts off
+    end_seconds: Floats  # when each finished, was turned away, cancelled or timed out
+    generation_tokens: Integers  # requested ones, as far as max_model_len allows
     preemptions: Integers  # of each request
-    finished: Flags  # which got their last token
-    ended: Flags  # which are over, one way or another
+    finished: Flags  # requests that got their last token
+    ended: Flags  # requests that finished, or ended without
     _tables: Tables
     _rows: Sequence[Any]  # the per-step table, each time it was read
 
     @classmethod
     def of(cls, t: Tables, until_seconds: float, rows: Sequence[Any]) -> Run:
-        """The result that the tables hold after a run to a time."""
+        """The result of tables after a run to a time."""
         requests = t.requests
         return cls(
             float(until_seconds),
@@ -74,13 +74,14 @@ class Run:
 
     @property
     def requests(self) -> pl.DataFrame:
-        """A row a request, in the order in which they were offered.
+        """A row per request, in the order in which they were offered.
 
-        index (position in all that was offered), status (finished, rejected, cancelled, timed_out,
-        unfinished), arrival_seconds, first_scheduled_seconds, first_token_seconds, end_seconds
-        (absolute), ttft_seconds, e2e_seconds, queue_seconds (from the arrival), prompt_tokens,
-        generation_tokens (asked, less what max_model_len cuts off), generated_tokens (delivered),
-        cached_tokens (at the first admission), preemptions. Null where it never happened.
+        index (position among all offered requests), status (finished, rejected, cancelled,
+        timed_out, unfinished), arrival_seconds, first_scheduled_seconds, first_token_seconds,
+        end_seconds (absolute), ttft_seconds, e2e_seconds, queue_seconds (from the arrival),
+        prompt_tokens, generation_tokens (requested, as far as max_model_len allows),
+        generated_tokens (delivered), cached_tokens (at the first admission), preemptions. Null
+        where it never happened.
         """
         t, seconds, arrival = self._tables, cs.ends_with("_seconds"), pl.col("arrival_seconds")
         frame = pl.DataFrame({name: t.requests[field].copy() for name, field in _REQUESTS.items()})
@@ -101,7 +102,7 @@ class Run:
 
     @property
     def steps(self) -> pl.DataFrame:
-        """A row a step that ended; for ``per_step`` only.
+        """A row per step that ended; for ``per_step`` only.
 
         start_seconds, end_seconds and, taken after the schedule call and before its outputs,
         prefill_tokens, decode_seqs, kv_tokens_read, running, waiting, preempted, free_blocks (null
@@ -116,14 +117,14 @@ class Run:
 
     @property
     def scrapes(self) -> pl.DataFrame:
-        """A row a scrape.
+        """A row per scrape.
 
         time_seconds; gauges after the last step that ended: running, waiting_capacity,
-        waiting_deferred (as the last schedule call left them: what arrives during a step is not in
-        vLLM's scheduler yet), kv_cache_usage_ratio (null where blocks never bind); all else counts
-        since the engine's start, histograms as lists of cumulative counts with +Inf last (vLLM's
-        own bookkeeping: an iteration is observed when it brings a token, a prompt is booked whole
-        at its first token).
+        waiting_deferred (as the last schedule call left them: requests that arrive during a step
+        are not in vLLM's scheduler yet), kv_cache_usage_ratio (null without a limit of blocks).
+        All others count since the engine's start, histograms as lists of cumulative counts with
+        +Inf last. As in vLLM, an iteration is observed when it brings a token, and a whole prompt
+        is counted at its first token.
         """
 
         def cumulative(counts: Any) -> pl.Series:
@@ -161,7 +162,7 @@ class Run:
 
     @property
     def kv_cache_usage_ratio(self) -> Floats | None:
-        """At each scrape; None where blocks never bind."""
+        """At each scrape; None without a limit of blocks."""
         total = int(self._tables.engine[0]["total_blocks"])
         if total >= k.ENDLESS:
             return None
@@ -169,7 +170,7 @@ class Run:
 
     @property
     def itl_cells(self) -> Integers:
-        """At each scrape (rows), inter-token times up to each edge and above the last."""
+        """Inter-token times per cell (columns, the last above all edges) at each scrape (rows)."""
         return np.asarray(self._tables.scraped_itl)
 
     def scraped(self, name: str) -> npt.NDArray[Any]:
@@ -178,7 +179,7 @@ class Run:
 
 
 def _delivered(t: Tables) -> Any:
-    """Tokens that each client has (``kernel.decoding.delivered`` of each)."""
+    """Tokens that each client has got (``kernel.decoding.delivered``)."""
     rows = t.requests
     kind, final = rows["kind"], rows["final_step"]
     counted = (kind == k.LAZY) | ((kind == k.CLOSING) & (final != k.NONE))

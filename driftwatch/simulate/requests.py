@@ -1,4 +1,4 @@
-"""What is offered to an engine: one row a request, in the order of arrival."""
+"""Requests to an engine: one row each, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ NEVER = np.inf  # the client does not cancel
 class Requests:
     """Arrays of one length, sorted by arrival (equal times keep their order)."""
 
-    arrival_seconds: Floats  # when the request reaches the server, on the simulation's clock
-    prompt_tokens: Integers  # its prompt, at least 1
-    generation_tokens: Integers  # how many it will generate, at least 1
+    arrival_seconds: Floats  # at the server, on the simulation's clock
+    prompt_tokens: Integers  # at least 1
+    generation_tokens: Integers  # at least 1
     priority: Integers  # lower is served first under the priority policy
     prefix_group: Integers  # requests of one group (>= 0) begin with the same text; NO_GROUP = none
-    # how many of its first prompt tokens are the group's common text
+    # length of the group's common text, at the start of the prompt
     shared_prefix_tokens: Integers
-    # prefix hit at its first admission, where it is given (then every later admission hits
-    # nothing); LOOK_UP = ask the simulated block cache
+    # prefix hit at the first admission, if given (then later admissions hit nothing);
+    # LOOK_UP = ask the simulated block cache
     cached_tokens: Integers
-    cancel_seconds: Floats  # when the client gives up, on the same clock; NEVER = not at all
+    cancel_seconds: Floats  # when the client gives up, on the same clock; NEVER = it does not
     adapter: Integers  # LoRA adapter (>= 0); NO_ADAPTER = the base model
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Requests:
         return Requests(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
 
     def at(self, arrival_seconds: Floats) -> Requests:
-        """As many of them, in their order and over again, at these sorted times; none cancels."""
+        """These requests, repeated in order, at these sorted times; none cancels."""
         count = len(arrival_seconds)
         return replace(
             self.take(np.arange(count, dtype=np.int64) % len(self)),
@@ -50,7 +50,7 @@ class Requests:
         )
 
 
-# what a request has where it is not given
+# values of a request that are not given
 _NEUTRAL = {
     **{"priority": 0, "prefix_group": NO_GROUP, "shared_prefix_tokens": 0},
     **{"cached_tokens": LOOK_UP, "cancel_seconds": NEVER, "adapter": NO_ADAPTER},

@@ -1,10 +1,10 @@
 """Step-time models from a datasheet.
 
 The roofline (Williams et al., CACM 2009): a step takes as long as its bytes at the memory's
-bandwidth, or its operations at the units' peak. As a linear model: the weights are read by every
-step (c0), each prompt token costs its operations (c1), each context token its KV bytes (c3). The
+bandwidth, or its operations at the units' peak. As a linear model: every step reads the weights
+(c0), each prompt token costs its operations (c1), each context token its KV bytes (c3). The
 operations of decoding hide behind the weights up to some batch; c2 is the chord from there to the
-batch that the step-time model is made for. It is a prior: fit it where there is data.
+batch that the model is made for. It is a prior: fit a model where there is data.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from driftwatch.simulate.step_time import StepTime
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """What of a datasheet a serving engine reaches: stated, not measured here."""
+    """The part of a datasheet's values that a serving engine reaches: assumed, not measured."""
 
     bandwidth_ratio: float = 0.85  # of the memory bandwidth (large reads reach 0.8 to 0.92)
     flops_ratio: float = 0.6  # of the dense peak (prefill reaches 0.4 to 0.8)
     # of a step, besides the kernels: launches, sampling, the scheduler
     overhead_seconds: float = 0.001
-    # latency of one; two a layer where several GPUs share a model
+    # latency of an all-reduce; a layer has two where several GPUs share a model
     all_reduce_seconds: float = 10e-6
     # between those GPUs, each way: an all-reduce over a ring moves 2 (n - 1) / n of a row's bytes
     # (Patarasuk and Yuan 2009). Infinite = not counted, as the table has no interconnect.
@@ -34,15 +34,15 @@ class Efficiency:
 
 
 STATED = Efficiency()
-# The two recorded servers lie between (docs/sre/planning.md): RTX 4090 and RTX PRO 6000. The link
-# is assumed to be why a forecast was reported 44 % too fast (Qwen3-32B on two GPUs, a run that is
-# not recorded). The links are PCIe 4.0 x16 shared by two directions, and NVLink 4 of an H100.
+# The two recorded servers lie between (docs/sre/planning.md): RTX 4090 and RTX PRO 6000. A slow
+# link probably explains a reported forecast that was 44 % too fast (Qwen3-32B on two GPUs, not
+# recorded). The links are PCIe 4.0 x16 shared by two directions, and NVLink 4 of an H100.
 SLOWEST = Efficiency(0.55, 0.35, 0.003, 40e-6, 12e9)
 FASTEST = Efficiency(0.95, 0.85, 0.0003, 5e-6, 450e9)
 
 
 def read_weights(model: Model, tokens: float) -> float:
-    """Parameters that a step with so many tokens reads.
+    """Parameters that a step with this many tokens reads.
 
     Of E routed experts a token picks k; n tokens that pick independently reach
     E · (1 − (1 − k/E)^n) of them.
@@ -89,14 +89,14 @@ def roofline(
         dtype_bytes: of a weight (2 = bf16, 1 = fp8).
         tensor_parallel: GPUs that share each layer.
         kv_cache_dtype: vLLM's --kv-cache-dtype.
-        efficiency: what of the datasheet is reached.
-        decode_batch: requests that decode together, for which the model is exact: max_num_seqs, or
-            what is known to run. Below it the model is too slow where the operations of that batch
-            no longer hide (by less than c2 · batch), above it too fast. Mixture of experts: the
-            weights that so many tokens reach are read by every step, which is too slow below.
+        efficiency: part of the datasheet's values that is reached.
+        decode_batch: the batch for which the model is exact: max_num_seqs, or the number that is
+            known to run. Below it the model is too slow where the operations of that batch no
+            longer hide (by less than c2 · batch), above it too fast. Mixture of experts: every step
+            reads the weights that this many tokens reach, which is too slow for smaller batches.
 
     Raises:
-        ImpossibleConfiguration: the heads cannot be shared so.
+        ImpossibleConfiguration: the GPUs cannot share the heads.
     """
     check_split(model, tensor_parallel)
     bandwidth = gpu.bandwidth_bytes_per_second * efficiency.bandwidth_ratio * tensor_parallel
@@ -128,10 +128,10 @@ def decode_bound_by(
     tensor_parallel: int = 1,
     kv_cache_dtype: str = "auto",
 ) -> str:
-    """What a token for each of ``batch`` requests with ``context`` tokens waits for.
+    """Whether decoding ``batch`` requests with ``context`` tokens is bound by compute or memory.
 
-    ``compute`` where its operations a byte are at least those of the GPU, else ``memory``. Bytes
-    are weights and KV cache; activations between kernels are left out.
+    ``compute`` where its operations per byte are at least the GPU's, else ``memory``. Bytes are
+    weights and KV cache; activations between kernels are left out.
     """
     each = 2 * active_parameters(model, head=True) + attention_flops_per_pair(model) * context
     kv = bytes_per_token(model, tensor_parallel=tensor_parallel, kv_cache_dtype=kv_cache_dtype)

@@ -1,13 +1,13 @@
-"""How long a step takes: models linear in features of the step's composition.
+"""Step times: models that are linear in features of a step.
 
 t = c0 + c1 · max(prefill_tokens − hinge, 0) + c2 · decode_seqs + c3 · kv_tokens_read
   + c4 · prefill_pairs
 
 prefill_tokens: prompt tokens computed in the step; decode_seqs: requests that decode in it;
-kv_tokens_read: context tokens read by those (prompt and generated so far, the step's own token
-included); prefill_pairs: Σ over prefill chunks of n·C + n·(n+1)/2 with n new tokens after C
-computed ones (quadratic attention). With ``capture_sizes`` a step that only decodes counts its
-decode_seqs padded up to the next size (CUDA graphs, vLLM ``config/vllm.py``).
+kv_tokens_read: context tokens that they read (prompt and generated so far, with the step's own
+token); prefill_pairs: Σ over prefill chunks of n·C + n·(n+1)/2 with n new tokens after C computed
+ones (quadratic attention). With ``capture_sizes`` a step that only decodes pads its decode_seqs up
+to the next size (CUDA graphs, vLLM ``config/vllm.py``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StepTime:
         )
 
 
-_MOST = 1e6  # seconds of a step, tokens of a hinge: beyond, a clock loses its tokens
+_MOST = 1e6  # seconds of a step, tokens of a hinge: a clock loses tokens beyond it
 _TERMS = (
     "c0 (seconds of every step)",
     "c1 (seconds a prefill token)",
@@ -67,7 +67,7 @@ def parse_step_time(text: str) -> StepTime:
     """``c0,c1,c2,c3`` in seconds, optionally ``,hinge_tokens`` and ``,c4`` → a step-time model.
 
     Raises:
-        UsageError: with every problem of the text.
+        UsageError: every problem of the text.
 
     >>> parse_step_time("0.005,3e-5,2e-5,1e-7").c0_seconds
     0.005
@@ -75,7 +75,7 @@ def parse_step_time(text: str) -> StepTime:
     words = [word.strip() for word in text.split(",")]
     numbers, problems = [], []
     if not 4 <= len(words) <= len(_TERMS):
-        problems.append(f"c0,c1,c2,c3[,hinge_tokens[,c4]] are asked for, not {len(words)} values")
+        problems.append(f"needs c0,c1,c2,c3[,hinge_tokens[,c4]], not {len(words)} values")
     for name, word in zip(_TERMS, words, strict=False):
         try:
             numbers.append(float(word))

@@ -1,4 +1,4 @@
-"""Requests through an engine: at once, again and again (``Trial``), piece by piece (``Engine``)."""
+"""Run requests through an engine: ``Trial`` repeats a whole run, ``Engine`` runs piece by piece."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ inf = float("inf")
 def _run_to(t: Tables, until_seconds: float) -> Run:
     """Run an engine's tables to a time.
 
-    Raises NoVerdict: requests wait that can never be admitted, or preempt each other for ever.
+    Raises NoVerdict: waiting requests can never be admitted, or requests preempt each other for
+    ever.
     """
     pieces = []
     while True:
@@ -46,7 +47,7 @@ def _run_to(t: Tables, until_seconds: float) -> Run:
 def check_fit(requests: Requests, c: SchedulerConfiguration) -> None:
     """Refuse requests that can never be served.
 
-    Raises ImpossibleConfiguration: the first of them named, all counted, for each reason.
+    Raises ImpossibleConfiguration: for each reason their number, and the first of them.
     """
     prompt = requests.prompt_tokens
     limit = inf if c.max_model_len is None else c.max_model_len
@@ -77,7 +78,7 @@ def check_fit(requests: Requests, c: SchedulerConfiguration) -> None:
         )
     if c.enable_prefix_caching and c.num_gpu_blocks is None:
         shared = (requests.prefix_group >= 0) & (requests.cached_tokens < 0)
-        refuse(shared, "share prefixes and num_gpu_blocks, on which hits depend, is not known")
+        refuse(shared, "share prefixes: hits depend on num_gpu_blocks, which is not given")
     if problems:
         raise ImpossibleConfiguration(tuple(problems))
 
@@ -88,8 +89,8 @@ class Trial:
     Args:
         requests: sorted by arrival.
         configuration: settings.
-        observe: what to scrape.
-        options: more of :class:`~driftwatch.simulate.engine.Options`.
+        observe: scrapes.
+        options: other fields of :class:`~driftwatch.simulate.engine.Options`.
 
     Raises:
         ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
@@ -108,12 +109,12 @@ class Trial:
         self._requests = requests
         self._configuration = configuration
         self._options = Options(observe or Observe(), **options)
-        # Without common prefixes a request can hit only what it left itself when it was preempted:
-        # a run without preemption needs no block's identity, and is faster without.
+        # Without common prefixes a request can hit only its own blocks from before a preemption. So
+        # a run without preemption only counts blocks, which is faster.
         grouped = bool((requests.prefix_group >= 0).any())
         identified = cache_mode(requests, configuration, True) == IDENTIFY_BLOCKS
         self._may_count = identified and not grouped
-        self._ready: dict[bool, Tables | None] = {}  # None: made and used up once
+        self._ready: dict[bool, Tables | None] = {}  # None: made once, and used
 
     def run(
         self,
@@ -124,14 +125,14 @@ class Trial:
         checks: Sequence[float] = (),
         enough: Callable[[Run], bool] | None = None,
     ) -> Run:
-        """Serve them from an empty engine.
+        """Serve the requests with an empty engine.
 
         Args:
             step_time: step-time model.
-            pace: times as many requests a second: arrivals are divided by it.
-            until_seconds: where the run ends; inf = when nothing is left.
-            checks: rising times at which ``enough`` is asked.
-            enough: whether what has come is enough; None = run to the end.
+            pace: factor on the request rate: arrival times are divided by it.
+            until_seconds: end of the run; inf = when no request is left.
+            checks: rising times at which ``enough`` is called.
+            enough: whether the run so far suffices; None = run to the end.
 
         Raises:
             NoVerdict: the engine makes no progress.
@@ -142,12 +143,12 @@ class Trial:
             times = (*(checks if enough else ()), until_seconds)
             if (run := self._run_through(t, times, enough)) is not None:
                 return run
-            self._may_count = False  # it will be preempted again; both say the same without
+            self._may_count = False  # a preemption happened: identify blocks from now on
 
     def _run_through(
         self, t: Tables, times: Sequence[float], enough: Callable[[Run], bool] | None
     ) -> Run | None:
-        """None where a request was preempted and blocks are counted that should be identified."""
+        """The run; None where a request was preempted while blocks were only counted."""
         for until in times:
             try:
                 run = _run_to(t, until)
@@ -162,9 +163,9 @@ class Trial:
         return run
 
     def _fresh(self, identify_blocks: bool) -> Tables:
-        """Tables of an empty engine, kept and copied from the second run on.
+        """Tables of an empty engine; from the second run on they are kept and copied.
 
-        Most trials run once, and a copy takes longer than to make them.
+        Most trials run once, and a copy takes longer than making the tables.
         """
         ready = self._ready.get(identify_blocks)
         if ready is not None:
@@ -200,9 +201,9 @@ def simulate(
 
 
 class Engine:
-    """One engine that runs for long, piece by piece; what has ended is forgotten.
+    """An engine that runs for long, piece by piece, and drops ended requests.
 
-    Each request brings its cached tokens, or none hits another's: blocks are counted.
+    Blocks are counted: requests bring their cached tokens, or have no hits.
 
     Raises ImpossibleConfiguration: vLLM would refuse the settings.
     """
@@ -216,9 +217,9 @@ class Engine:
         self._tables = set_step_time(make_tables(configuration, options), step_time)
 
     def offer(self, requests: Requests) -> None:
-        """Requests that will arrive, all later than those offered before and than what has run.
+        """Add requests that arrive after all earlier ones, and after the time run so far.
 
-        Raises ImpossibleConfiguration: requests that this engine can never serve.
+        Raises ImpossibleConfiguration: this engine can never serve some of them.
         """
         check_fit(requests, self.configuration)
         self._forget()
@@ -232,11 +233,11 @@ class Engine:
         self._offered += len(requests)
 
     def advance(self, until_seconds: float, scrape_seconds: Floats) -> Run:
-        """Run to a time; what ends at it included.
+        """Run to a time, with the steps that end at it.
 
-        ``until_seconds``: on the requests' clock; inf = until nothing is left; ``scrape_seconds``:
-        sorted, each at most until_seconds and not scraped before. Raises NoVerdict: requests wait
-        that can never be admitted.
+        ``until_seconds``: on the requests' clock; inf = until no request is left;
+        ``scrape_seconds``: sorted, new, each at most until_seconds. Raises NoVerdict: waiting
+        requests can never be admitted.
         """
         self._forget()
         self._tables = with_scrapes(self._tables, scrape_seconds)

@@ -67,7 +67,7 @@ def test_an_exact_name_is_no_guess(
 def test_a_guess_says_so(asked: str, taken: str, weight_bytes: float) -> None:
     found = model(asked)
     assert (found.name, found.weight_bytes_per_parameter) == (taken, weight_bytes)
-    assert f"{asked} is not in the table: taken as {taken}, a guess" in found.notes[0]
+    assert f"{asked} is not in the table: {taken} is a guess" in found.notes[0]
 
 
 def test_an_unknown_name_says_what_is_close() -> None:

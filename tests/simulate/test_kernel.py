@@ -70,7 +70,7 @@ def test_in_pieces_as_in_one_go(hour: Requests, policy: str) -> None:
         (SchedulerConfiguration(4, 64, max_model_len=50), 100, "the first is request 1"),
         (SchedulerConfiguration(4, 64, enable_chunked_prefill=False), 100, "chunked prefill"),
         (SchedulerConfiguration(8, 4), 1, "below max_num_seqs"),
-        (SchedulerConfiguration(4, 64), 1, "2 of 3 requests share prefixes and num_gpu_blocks"),
+        (SchedulerConfiguration(4, 64), 1, "2 of 3 requests share prefixes: hits depend on num_gpu_blocks"),
     ],
 )
 def test_what_can_never_be_served_is_refused(
@@ -104,7 +104,7 @@ def test_requests_that_preempt_each_other_for_ever_are_no_progress() -> None:
     )
     engine = Engine(configuration, LAWS, Options())
     engine.offer(requests)
-    with pytest.raises(NoVerdict, match="preempt each other, none ends"):
+    with pytest.raises(NoVerdict, match="preempt each other without end"):
         engine.advance(200.0, np.zeros(0))
     # whoever hits what it left itself gets through
     ended = simulate(requests, configuration, LAWS, until_seconds=200.0)

@@ -93,7 +93,7 @@ HEAD = "arrival_seconds,prompt_tokens,generation_tokens"
         (f"{HEAD},prefix_group\n4,5,5,5\n", ": prefix_group without a column shared_prefix"),
         ("", ": the file is empty"),
         (f"{HEAD}\n", ": no request in it"),
-        ('[{"arrival_seconds": 0}]', ": a JSON array; one object a line (JSONL) is read"),
+        ('[{"arrival_seconds": 0}]', ": a JSON array; driftwatch reads one object a line (JSONL)"),
         ("arrival,prompt_tokens,generation_tokens\n0,1,1\n", ": no column arrival_seconds (there"),
     ],
 )

@@ -1,9 +1,9 @@
-"""KV blocks: how many are free and, with prefix caching, which text each one holds.
+"""KV blocks: the number of free ones and, with prefix caching, the text of each.
 
-As vLLM's ``v1/core/block_pool.py``: a free block that holds a text can be found again until it is
-handed out (oldest first); blocks without a text are handed out before those. A text is identified
-by (owner, index of the block): a prefix group while the block lies within its common text, else
-the request itself. Copies of one text exist side by side; the oldest is found.
+As in vLLM's ``v1/core/block_pool.py``, a free block with a text can be hit until it is handed out
+(oldest first); blocks without a text are handed out before those. A text's key is (owner, index of
+the block). The owner is a prefix group while the block lies within its common text, else the
+request itself. Several blocks may have one text; a look-up finds the oldest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from driftwatch.simulate.kernel.tables import IDENTIFY_BLOCKS, NO_OWNER, NONE
 
 @compiled
 def blocks_of(tokens: int, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
+    """Blocks for this many tokens."""
     return (tokens + block_size - 1) // block_size
 
 
@@ -31,14 +31,14 @@ def bucket_of(t: Any, owner: int, index: int) -> int:
 
 @compiled
 def owner_of(t: Any, r: int, index: int) -> int:
-    """Whose text a request's block is."""
+    """Owner of the text of a request's block."""
     request = t.requests[r]
     return request.owner if index < request.shared_blocks else request.serial
 
 
 @compiled
 def find_block(t: Any, owner: int, index: int) -> int:
-    """The oldest block with this text; NONE."""
+    """The oldest block with this text; NONE = there is none."""
     oldest = NONE
     at = t.buckets[bucket_of(t, owner, index)]
     while at != NONE:
@@ -51,7 +51,7 @@ def find_block(t: Any, owner: int, index: int) -> int:
 
 @compiled
 def forget_block(t: Any, number: int) -> None:
-    """A block's text is overwritten."""
+    """Remove a block's text."""
     block = t.blocks[number]
     bucket = bucket_of(t, block.owner, block.index)
     at = t.buckets[bucket]
@@ -82,7 +82,7 @@ def pop_block(e: Any, t: Any) -> int:
 
 @compiled
 def grow(e: Any, t: Any, r: int, first: int, wanted: int) -> None:
-    """Blocks held..wanted of a running request are handed out."""
+    """Hand out blocks ``first`` up to ``wanted`` of a running request."""
     if e.cache_mode != IDENTIFY_BLOCKS:
         e.free -= wanted - first
         return
@@ -93,7 +93,7 @@ def grow(e: Any, t: Any, r: int, first: int, wanted: int) -> None:
 
 @compiled
 def remember(e: Any, t: Any, r: int, tokens: int) -> None:
-    """The full blocks among a request's first ``tokens`` tokens can be found from now on."""
+    """Let others hit the full blocks of a request's first ``tokens`` tokens."""
     request = t.requests[r]
     full = tokens // e.block_size
     if e.cache_mode != IDENTIFY_BLOCKS:
@@ -111,7 +111,7 @@ def remember(e: Any, t: Any, r: int, tokens: int) -> None:
 
 @compiled
 def release(e: Any, t: Any, r: int, count: int) -> None:
-    """A request's blocks go back, its last one first; texts are overwritten last."""
+    """Free a request's blocks, its last one first; those with a text are reused last."""
     if e.cache_mode != IDENTIFY_BLOCKS:
         e.free += count
         return
@@ -135,7 +135,7 @@ def release(e: Any, t: Any, r: int, count: int) -> None:
 
 @compiled
 def look_up(e: Any, t: Any, r: int, tokens: int) -> tuple[int, int]:
-    """Prefix hit of a waiting request: (blocks, how many of them are free now)."""
+    """Prefix hit of a waiting request: its blocks, and how many of them are free now."""
     request = t.requests[r]
     most = (tokens - 1) // e.block_size
     cached = request.given
@@ -160,7 +160,7 @@ def look_up(e: Any, t: Any, r: int, tokens: int) -> tuple[int, int]:
 
 @compiled
 def take_hits(e: Any, t: Any, r: int, hits: int, free: int) -> None:
-    """A request admitted with a prefix hit holds the blocks that ``look_up`` found."""
+    """Give an admitted request the blocks that ``look_up`` found."""
     e.free -= free
     if e.cache_mode != IDENTIFY_BLOCKS:
         return

@@ -1,8 +1,8 @@
-"""How the kernel is compiled, and where its machine code is kept.
+"""How the kernel is compiled, and where its machine code is cached.
 
-Below NUMBA_CACHE_DIR, else XDG_CACHE_HOME/driftwatch (else ~/.cache/driftwatch), else in a
-temporary directory where those cannot be written. The directory is named by the kernel's sources:
-Numba itself looks at one file, and would run an old kernel after a change in another.
+The cache lies below NUMBA_CACHE_DIR, else XDG_CACHE_HOME/driftwatch (else ~/.cache/driftwatch); if
+those are not writable, in a temporary directory. Its name is a hash of the kernel's sources: Numba
+itself checks one file, and would run an old kernel after a change in another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numba.extending import intrinsic, models, register_model
 
 
 def cache_directory() -> Path | None:
-    """A directory that can be written (what lies in one that can only be read is copied); None."""
+    """A writable directory, with the files of a read-only cache copied; None = there is none."""
     here = Path(__file__).parent
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py"))))
     name = f"kernel-{digest.hexdigest()[:16]}"
@@ -48,8 +48,8 @@ def cache_directory() -> Path | None:
 _FOLDER = cache_directory()
 if _FOLDER is not None:
     numba.config.CACHE_DIR = str(_FOLDER)
-# Arrays belong to the caller: nothing counts references. Functions that only other compiled ones
-# call need no way in from Python; ``cached`` holds the machine code of all of them.
+# Arrays belong to the caller: no reference counts. Functions that only compiled ones call need no
+# entry from Python; ``cached`` contains the machine code of all of them.
 compiled = numba.njit(
     error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
 )
@@ -57,7 +57,7 @@ cached = numba.njit(error_model="numpy", _nrt=False, cache=_FOLDER is not None)
 
 
 class Borrowed(types.Type):
-    """A pointer to a tuple of arrays: as an argument the tuple itself would be 250 numbers."""
+    """A pointer to a tuple of arrays: passed by value, the tuple would be 250 numbers."""
 
     def __init__(self, tables: types.NamedTuple) -> None:
         self.tables = tables
@@ -73,7 +73,7 @@ class _Pointer(models.PrimitiveModel):
 
 @intrinsic
 def borrow(_context: Any, tables: Any) -> Any:
-    """The tuple on the stack, by its address."""
+    """The address of the tuple on the stack."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return cgutils.alloca_once_value(builder, arguments[0])

@@ -1,10 +1,10 @@
-"""Requests that only decode: LAZY, nothing is written for them step by step.
+"""Requests that only decode are LAZY: a step writes nothing for them.
 
 A LAZY request takes one token in every step from join_step to final_step; its computed tokens and
 its blocks follow from the number of the step. Requests whose blocks fill in the same steps form a
-class (there are block_size of them), so that a step knows how many blocks it needs. Whoever does
-not decode in every step is EXPLICIT (prefilling, or left out of a step for want of budget or
-blocks); CLOSING is whoever waits for the last token.
+class (there are block_size of them), so that a step knows how many blocks it needs. A request that
+does not decode in every step is EXPLICIT: it prefills, or a step left it out for lack of budget or
+blocks. A CLOSING request waits for its last token.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def class_of(e: Any, t: Any, r: int) -> int:
 
 @compiled
 def join_lazy(e: Any, t: Any, r: int, computed: int, step: int) -> None:
-    """From ``step`` on the request decodes in every step until its last."""
+    """Make a request LAZY: from ``step`` on it decodes in every step until its last."""
     request = t.requests[r]
     request.kind = LAZY
     request.join_step = step
@@ -66,7 +66,7 @@ def rebuild_finishes(e: Any, t: Any) -> None:
 
 @compiled
 def leave_lazy(e: Any, t: Any, r: int) -> None:
-    """Take a request out of the LAZY ones; its computed tokens are written down."""
+    """Take a request out of the LAZY ones, and write its computed tokens."""
     request = t.requests[r]
     request.computed = computed_at(e, t, r)
     e.lazy_seqs -= 1
@@ -85,7 +85,7 @@ def counted_by_steps(t: Any, r: int) -> bool:
 
 @compiled
 def delivered(e: Any, t: Any, r: int) -> int:
-    """Tokens of a request that its client has."""
+    """Tokens that the client of a request has got."""
     request = t.requests[r]
     if not counted_by_steps(t, r):
         return request.output
@@ -95,7 +95,7 @@ def delivered(e: Any, t: Any, r: int) -> int:
 
 @compiled
 def add_token(t: Any, record: int, r: int) -> None:
-    """The step brings an explicit request a token."""
+    """Note that the step brings an explicit request a token."""
     step = t.steps[record]
     t.tokens[record, step.tokens] = r
     step.tokens += 1
@@ -103,7 +103,7 @@ def add_token(t: Any, record: int, r: int) -> None:
 
 @compiled
 def close(e: Any, t: Any, record: int, r: int) -> None:
-    """The step brings the last token of a LAZY request."""
+    """Note that the step brings the last token of a LAZY request."""
     leave_lazy(e, t, r)
     step = t.steps[record]
     request = t.requests[r]
@@ -116,10 +116,10 @@ def close(e: Any, t: Any, record: int, r: int) -> None:
 
 @compiled
 def stop_decoding(e: Any, t: Any, r: int) -> None:
-    """A LAZY request does not go on in this step: its numbers are written down.
+    """Write the numbers of a LAZY request that gets no token in this step.
 
-    Asynchronously the step in flight still brings it one token; where that is its first after a
-    prefill, the step has it among its explicit ones already.
+    With asynchronous scheduling the step in flight still brings it one token. If that is its first
+    after a prefill, the step already has it among its explicit ones.
     """
     request = t.requests[r]
     leave_lazy(e, t, r)
@@ -135,7 +135,7 @@ def stop_decoding(e: Any, t: Any, r: int) -> None:
 
 @compiled
 def commit(e: Any, t: Any, record: int, r: int, n: int) -> None:
-    """The step computes n tokens of an explicit request."""
+    """Let the step compute n tokens of an explicit request."""
     step = t.steps[record]
     request = t.requests[r]
     computed = request.computed
@@ -163,7 +163,7 @@ def commit(e: Any, t: Any, record: int, r: int, n: int) -> None:
 
 @compiled
 def fill_blocks(e: Any, t: Any) -> None:
-    """Blocks for the LAZY requests whose next token begins one; full ones get their text."""
+    """Give LAZY requests a block whose next token begins one; key the full ones."""
     filling = (-e.step) % e.block_size
     if e.cache_mode != IDENTIFY_BLOCKS:
         e.free -= t.class_counts[filling]
@@ -186,7 +186,7 @@ def fill_blocks(e: Any, t: Any) -> None:
 
 @compiled
 def advance_lazy(e: Any, t: Any, record: int) -> None:
-    """All LAZY requests decode one token in the step."""
+    """Let all LAZY requests decode one token in the step."""
     if e.lazy_seqs == 0:
         return
     fill_blocks(e, t)
@@ -202,4 +202,4 @@ def advance_lazy(e: Any, t: Any, record: int) -> None:
         request = t.requests[r]
         if request.kind == LAZY and request.final_step == final:
             close(e, t, record, r)
-    e.lazy_kv += e.lazy_seqs  # the next step reads one token more of each that stays
+    e.lazy_kv += e.lazy_seqs  # the next step reads one token more of each remaining request

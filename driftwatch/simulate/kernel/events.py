@@ -1,4 +1,4 @@
-"""What happens between schedule calls: arrivals, cancellations, the outputs of a step, scrapes."""
+"""Events between schedule calls: arrivals, cancellations, the outputs of a step, scrapes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from driftwatch.simulate.kernel.tables import (
 
 @compiled
 def next_arrival(e: Any, t: Any) -> float:
-    """When the next request arrives; NEVER."""
+    """When the next request arrives; NEVER = none."""
     due = NEVER
     if e.next_due < e.concurrency:
         due = t.requests[e.next_due].arrival
@@ -40,7 +40,7 @@ def next_arrival(e: Any, t: Any) -> float:
 
 @compiled
 def next_cancel(e: Any, t: Any) -> float:
-    """When the next client inside gives up; NEVER."""
+    """When the next client of a request inside gives up; NEVER = none."""
     while e.cancelling > 0:
         status = t.requests[t.cancels[0].id].status
         if status in (WAITING, RUNNING, PREEMPTED):
@@ -52,7 +52,7 @@ def next_cancel(e: Any, t: Any) -> float:
 
 @compiled
 def end_request(e: Any, t: Any, r: int, time: float) -> None:
-    """A request is over; a closed loop sends the next one at once, as patient as it was."""
+    """End a request; a closed loop sends the next one at once, and moves its cancellation too."""
     request = t.requests[r]
     request.kind = NO_KIND
     request.end = time
@@ -66,7 +66,7 @@ def end_request(e: Any, t: Any, r: int, time: float) -> None:
 
 @compiled
 def arrive(e: Any, t: Any, r: int) -> None:
-    """A request reaches the server: it waits, or the queue limits turn it away."""
+    """Let a request arrive: it waits, or the queue limits reject it."""
     request = t.requests[r]
     e.progress_step = e.step
     if request.arrival + e.timeout_seconds < request.cancel:
@@ -94,7 +94,7 @@ def arrive(e: Any, t: Any, r: int) -> None:
 
 @compiled
 def leave(e: Any, t: Any, r: int, time: float, status: int) -> None:
-    """A request that is inside goes, with its blocks."""
+    """Remove a request, and free its blocks."""
     request = t.requests[r]
     if request.status == RUNNING:
         release(e, t, r, blocks_of(request.computed, e.block_size))
@@ -112,11 +112,11 @@ def leave(e: Any, t: Any, r: int, time: float, status: int) -> None:
 
 @compiled
 def cancel(e: Any, t: Any, r: int, time: float) -> None:
-    """A client gives up: what the steps in flight bring it is not counted."""
+    """Cancel a request: tokens of the steps in flight do not count."""
     request = t.requests[r]
     output = delivered(e, t, r)
     lazy = request.kind == LAZY
-    closing = request.kind == CLOSING or request.status == PREEMPTED  # or was till preempted
+    closing = request.kind == CLOSING or request.status == PREEMPTED  # or was until preempted
     if lazy or (closing and request.final_step != NONE):
         for record in range(2):
             step = t.steps[record]
@@ -191,7 +191,7 @@ def place_in(edges: Any, value: float) -> int:
 
 @compiled
 def observe_itl(t: Any, seconds: float, tokens: int) -> None:
-    """Inter-token latency of so many tokens."""
+    """Observe the inter-token latency of this many tokens."""
     t.counters[0].itl_seconds_count += tokens
     t.counters[0].itl_seconds_sum += seconds * tokens
     t.itl_counts[place_in(t.itl_edges, seconds)] += tokens
@@ -199,7 +199,7 @@ def observe_itl(t: Any, seconds: float, tokens: int) -> None:
 
 @compiled
 def receive(e: Any, t: Any, r: int) -> int:
-    """A request gets a token of its own; prompt tokens to book with it (its first)."""
+    """Give an explicit request a token; the prompt tokens to count with its first one."""
     request = t.requests[r]
     booked = 0
     if request.first_token == NEVER:
@@ -216,7 +216,7 @@ def receive(e: Any, t: Any, r: int) -> int:
 
 @compiled
 def apply(e: Any, t: Any, record: int) -> None:
-    """The outputs of a step come: tokens, ends, metrics."""
+    """Apply the outputs of a step: tokens, ends, metrics."""
     step = t.steps[record]
     counters = t.counters[0]
     tokens = step.lazy
@@ -232,7 +232,7 @@ def apply(e: Any, t: Any, record: int) -> None:
         tokens += 1
         prompts += receive(e, t, r)
         if counted_by_steps(t, r):
-            continue  # it went on decoding meanwhile
+            continue  # it has gone on decoding
         request.output += 1
         if request.status == RUNNING and e.async_scheduling:
             request.ahead -= 1
@@ -268,7 +268,7 @@ def apply(e: Any, t: Any, record: int) -> None:
 
 @compiled
 def gauge(e: Any, t: Any, waiting: int, deferred: int) -> None:
-    """Publish the gauges: who runs, who of the waiting is deferred, the free blocks."""
+    """Set the gauges: running, waiting and deferred requests, free blocks."""
     counters = t.counters[0]
     counters.running = e.run_count
     counters.waiting_deferred = deferred
@@ -278,7 +278,7 @@ def gauge(e: Any, t: Any, waiting: int, deferred: int) -> None:
 
 @compiled
 def finish(e: Any, t: Any, ending: int) -> None:
-    """Requests that got their last token go, in the order of the running list.
+    """Remove requests that got their last token, in the order of the running list.
 
     The order decides which of their blocks are overwritten first.
     """

@@ -1,8 +1,7 @@
-"""The kernel's lists: binary heaps, linked lists, the queue of those who wait.
+"""The kernel's lists: binary heaps, linked lists, and the queue of waiting requests.
 
-A linked list is an array of LINKs, one for each member that can be in it, and one that is both ends
-of it: the last, which the index NONE finds. ``links[NONE].next`` is the first member, NONE where
-there is none.
+A linked list is an array of LINKs, one for each possible member, and a last one, at index NONE,
+that is both ends of the list. ``links[NONE].next`` is the first member, NONE in an empty list.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from driftwatch.simulate.kernel.tables import ENDLESS, NONE, PREEMPTED, WAITING
 
 @compiled
 def insert(links: Any, member: int, at: int) -> None:
-    """Put a member in front of another, or of the end (NONE)."""
+    """Insert a member before another, or at the end (NONE)."""
     before = links[at].previous
     links[member].next = at
     links[member].previous = before
@@ -27,7 +26,7 @@ def insert(links: Any, member: int, at: int) -> None:
 
 @compiled
 def remove(links: Any, member: int) -> None:
-    """Take a member out."""
+    """Remove a member."""
     before = links[member].previous
     after = links[member].next
     links[before].next = after
@@ -47,7 +46,7 @@ def precedes(heap: Any, i: int, j: int) -> bool:
 
 @compiled
 def swap(heap: Any, i: int, j: int) -> None:
-    """Two entries change places."""
+    """Swap two entries."""
     a, b = heap[i], heap[j]
     a.first, b.first = b.first, a.first
     a.second, b.second = b.second, a.second
@@ -56,7 +55,7 @@ def swap(heap: Any, i: int, j: int) -> None:
 
 @compiled
 def heap_push(heap: Any, size: int, first: float, second: float, r: int) -> None:
-    """Add (first, second, r) to a binary heap that holds ``size`` entries, least first."""
+    """Add (first, second, r) to a binary heap of ``size`` entries, least first."""
     at = size
     heap[at].first = first
     heap[at].second = second
@@ -68,7 +67,7 @@ def heap_push(heap: Any, size: int, first: float, second: float, r: int) -> None
 
 @compiled
 def heap_drop(heap: Any, size: int) -> None:
-    """Take the least entry out of a heap that holds ``size`` entries."""
+    """Remove the least entry of a heap of ``size`` entries."""
     last = size - 1
     at = np.int64(0)
     swap(heap, at, last)
@@ -86,7 +85,7 @@ def heap_drop(heap: Any, size: int) -> None:
 
 @compiled
 def wait(e: Any, t: Any, r: int, at: int) -> None:
-    """Put a request into the waiting queue: by priority, or in front of another (NONE = last)."""
+    """Put a request into the waiting queue: by priority, or before another (NONE = last)."""
     e.wait_count += 1
     if e.by_priority:
         request = t.requests[r]
@@ -98,7 +97,7 @@ def wait(e: Any, t: Any, r: int, at: int) -> None:
 
 @compiled
 def stop_waiting(e: Any, t: Any, r: int) -> None:
-    """Take a request out of the waiting queue (by priority its heap entry dies where it is)."""
+    """Take a request out of the waiting queue (by priority its heap entry stays, but is dead)."""
     e.wait_count -= 1
     set_deferred(e, t, r, np.int64(0))
     if not e.by_priority:
@@ -107,7 +106,7 @@ def stop_waiting(e: Any, t: Any, r: int) -> None:
 
 @compiled
 def first_waiting(e: Any, t: Any) -> int:
-    """The request that would be looked at first; NONE where nothing waits."""
+    """The first request of the queue; NONE if it is empty."""
     if not e.by_priority:
         return t.waiting[NONE].next
     while e.wait_size > 0:
@@ -128,7 +127,7 @@ def drop_first(e: Any, t: Any) -> None:
 
 @compiled
 def set_deferred(e: Any, t: Any, r: int, deferred: int) -> None:
-    """A waiting request is set aside for its adapter (1), or is not any more (0)."""
+    """Set whether a waiting request is deferred for its adapter (1) or not (0)."""
     e.deferred_count += deferred - t.requests[r].deferred
     t.requests[r].deferred = deferred
 
@@ -144,7 +143,7 @@ def over_loras(e: Any, t: Any, r: int) -> bool:
 
 @compiled
 def use_adapter(e: Any, t: Any, r: int) -> None:
-    """A request's adapter is in use in the step being scheduled."""
+    """Mark a request's adapter as used by the step being scheduled."""
     adapter = t.requests[r].adapter
     if e.max_loras < ENDLESS and adapter >= 0 and t.adapters[adapter] != e.step:
         t.adapters[adapter] = e.step

@@ -1,7 +1,7 @@
 """The engine's loop: schedule, run, apply, in virtual time.
 
-Asynchronous scheduling as vLLM's batch queue of two: step k + 1 is scheduled when step k starts; it
-sees the arrivals until then and not the output of step k.
+Asynchronous scheduling is vLLM's batch queue of two: step k + 1 is scheduled when step k starts. It
+sees the arrivals until then, but not the output of step k.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from driftwatch.simulate.kernel.tables import IDENTIFY_BLOCKS, NEVER, NOBODY_ADM
 
 @compiled
 def padded(t: Any, decode_seqs: int) -> int:
-    """Decoding requests as a CUDA graph runs them: up to the next captured size."""
+    """Decoding requests padded to the next captured size of a CUDA graph."""
     at = place_in(t.captures, float(decode_seqs))
     return t.captures[at] if at < len(t.captures) else decode_seqs
 
@@ -44,7 +44,7 @@ def draw(e: Any) -> int:
 
 @compiled
 def disturbed(e: Any, t: Any, start: float, seconds: float) -> float:
-    """A step's time with the wander factor of its start, jitter, and the stalls that hit it."""
+    """A step's time with the wander factor at its start, jitter, and its stalls."""
     while e.factor_at < len(t.factors) and t.factors[e.factor_at].seconds <= start:
         e.factor_at += 1
     if e.factor_at > 0:
@@ -59,7 +59,7 @@ def disturbed(e: Any, t: Any, start: float, seconds: float) -> float:
 
 @compiled
 def start_step(e: Any, t: Any, record: int) -> None:
-    """A scheduled step starts now."""
+    """Start a scheduled step now."""
     step = t.steps[record]
     decoding = padded(t, step.decode_seqs) if step.prefill_tokens == 0 else step.decode_seqs
     seconds = (
@@ -76,7 +76,7 @@ def start_step(e: Any, t: Any, record: int) -> None:
 
 @compiled
 def write_row(e: Any, t: Any, record: int, end: float) -> None:
-    """One row of the per-step table."""
+    """Write one row of the per-step table."""
     t.steps[record].end_seconds = end
     t.rows[e.rows] = t.steps[record]
     e.rows += 1
@@ -84,10 +84,10 @@ def write_row(e: Any, t: Any, record: int, end: float) -> None:
 
 @compiled
 def decode_on(e: Any, t: Any, until: float, event: float) -> None:
-    """Apply the step that runs, schedule and start the next, while all of them only decode.
+    """Apply the running step, schedule and start the next, while all steps only decode.
 
-    What ``schedule`` and ``apply`` would do, in the same order of floating-point operations, on
-    local names: a long run is mostly these steps. Called where nobody can be admitted
+    It does what ``schedule`` and ``apply`` do, in the same order of floating-point operations, with
+    local names: a long run is mostly such steps. Called where no request can be admitted
     (``settled``); ``event`` is the soonest arrival, cancellation or scrape. Stops before the step
     that reaches it or ``until``, and before a step that brings a last token or lacks blocks.
     """
@@ -106,8 +106,8 @@ def decode_on(e: Any, t: Any, until: float, event: float) -> None:
     alone = e.c0_seconds + e.c2_seconds_per_decode_seq * padded(t, seqs)
     start = t.steps[record].start_seconds
     end = e.step_end
-    below = NEVER  # the bucket of the interval before: above this edge,
-    above = NEVER  # at most this one
+    below = NEVER  # lower edge of the last interval's bucket
+    above = NEVER  # its upper edge
     bucket = 0
     free = e.free
     while end < event and end <= until and last > index:
@@ -162,7 +162,7 @@ def decode_on(e: Any, t: Any, until: float, event: float) -> None:
 
 @compiled
 def book_decodes(e: Any, t: Any, steps: int) -> None:
-    """Gauges and counts of so many steps of ``decode_on``."""
+    """Update gauges and counts after this many steps of ``decode_on``."""
     counters = t.counters[0]
     tokens = e.lazy_seqs * steps
     e.step += steps
@@ -179,9 +179,9 @@ def book_decodes(e: Any, t: Any, steps: int) -> None:
 
 @compiled
 def complete_step(e: Any, t: Any) -> None:
-    """The step that runs ends: what happened meanwhile, then its outputs."""
+    """End the running step: first the events meanwhile, then its outputs."""
     record = e.executing
-    pass_time(e, t, np.nextafter(e.step_end, -NEVER))  # what comes at its end, comes after it
+    pass_time(e, t, np.nextafter(e.step_end, -NEVER))  # events at its end come after it
     e.now = e.step_end
     if e.per_step:
         write_row(e, t, record, e.step_end)
@@ -191,7 +191,7 @@ def complete_step(e: Any, t: Any) -> None:
 
 @compiled
 def next_event(e: Any, t: Any) -> float:
-    """The soonest arrival, cancellation or scrape; NEVER."""
+    """The soonest arrival, cancellation or scrape; NEVER = none."""
     soonest = min(next_arrival(e, t), next_cancel(e, t))
     if e.scrapes < len(t.scrape_times):
         soonest = min(soonest, t.scrape_times[e.scrapes])
@@ -200,10 +200,10 @@ def next_event(e: Any, t: Any) -> float:
 
 @cached
 def advance(tables: Any, until: float) -> None:
-    """Run until a time (what ends at it included), until nothing is left, or until a table is full.
+    """Run until a time (with steps that end at it), until no request is left, or a table is full.
 
     ``full``: read ``rows``, set the engine's ``rows`` to 0 and call again.
-    ``stuck``: requests wait that can never be admitted, or preempt each other for ever.
+    ``stuck``: waiting requests can never be admitted, or requests preempt each other for ever.
     """
     t = borrow(tables)
     e = t.engine[0]
@@ -235,7 +235,7 @@ def advance(tables: Any, until: float) -> None:
             if e.stuck:
                 return
         elif completed and e.async_scheduling and e.pending == NONE and e.next_due < e.concurrency:
-            # vLLM asks once more when its pipeline runs dry
+            # vLLM schedules once more when its pipeline runs dry
             t.counters[0].empty_schedules += 1
         if e.pending != NONE:
             start_step(e, t, e.pending)
@@ -245,7 +245,7 @@ def advance(tables: Any, until: float) -> None:
         elif scheduled:
             start_step(e, t, record)
         else:
-            # vLLM steps once more for who gave up during the last step, and publishes its gauges
+            # vLLM steps once more for clients that gave up in the last step, and sets its gauges
             gauge(e, t, e.wait_count, e.deferred_count)
             following = min(next_arrival(e, t), next_cancel(e, t))
             if following > until or following == NEVER:

@@ -1,7 +1,7 @@
 """One schedule call of vLLM's V1 scheduler (``v1/core/sched/scheduler.py``).
 
-A step in which budget and blocks suffice for everybody costs the EXPLICIT requests only (see
-``decoding``). Any other step is done request by request, in order, as vLLM does it.
+A step with enough budget and blocks for all requests touches only the EXPLICIT ones (see
+``decoding``). Any other step goes request by request, in order, as in vLLM.
 """
 
 from __future__ import annotations
@@ -53,14 +53,16 @@ from driftwatch.simulate.kernel.tables import (
     RUNNING,
 )
 
-PATIENCE_STEPS = 1000  # without an arrival or an end, beside one for each token of those inside
+# Steps without an arrival or an end, beyond one for each token of the requests inside, after which
+# the engine counts as stuck.
+PATIENCE_STEPS = 1000
 
 
 @compiled
 def choose_tokens(e: Any, t: Any, threshold: int) -> int:
-    """Tokens for each explicit request in order, the LAZY ones first; what is left, or -1.
+    """Choose tokens for each explicit request, after the LAZY ones; the budget left, or -1.
 
-    -1: order decides who goes short, and others than the last explicit ones may.
+    -1: the budget is too small, and requests other than the last explicit ones may get less.
     """
     budget = e.max_num_batched_tokens - e.lazy_seqs
     wanted = 0
@@ -91,7 +93,7 @@ def choose_tokens(e: Any, t: Any, threshold: int) -> int:
 
 @compiled
 def schedule_together(e: Any, t: Any, record: int, threshold: int) -> int:
-    """Phase 1 where budget and blocks suffice for all, and what is left; -1 where they may not."""
+    """Phase 1 with enough budget and blocks for all; the budget left, -1 = there may be too few."""
     if e.max_loras < ENDLESS:
         return -1
     budget = choose_tokens(e, t, threshold)
@@ -129,8 +131,8 @@ def schedule_together(e: Any, t: Any, record: int, threshold: int) -> int:
 def preempt(e: Any, t: Any, r: int) -> None:
     """Free a running request whole and put it back to the front of the queue.
 
-    Two of one priority and arrival can preempt each other for ever. A step computes a token at
-    least: without preemption all end within as many steps as they have tokens.
+    Two requests of one priority and arrival can preempt each other for ever. A step computes at
+    least one token: without preemption all end within as many steps as they have tokens.
     """
     request = t.requests[r]
     if request.kind == CLOSING and counted_by_steps(t, r):
@@ -154,7 +156,7 @@ def preempt(e: Any, t: Any, r: int) -> None:
 
 @compiled
 def victim_of(e: Any, t: Any, count: int) -> int:
-    """Place in the running list of the request that is preempted next.
+    """Place in the running list of the next request to preempt.
 
     The last or, by the priority policy, vLLM's max over (priority, arrival).
     """
@@ -170,7 +172,7 @@ def victim_of(e: Any, t: Any, count: int) -> int:
 
 @compiled
 def list_running(e: Any, t: Any) -> int:
-    """Write the running list and its kinds into the scratch tables; how many run."""
+    """Write the running list and its kinds into the scratch tables; the number of requests."""
     count = np.int64(0)
     r = t.running[NONE].next
     while r != NONE:
@@ -184,9 +186,9 @@ def list_running(e: Any, t: Any) -> int:
 
 @compiled
 def schedule_one_by_one(e: Any, t: Any, record: int, threshold: int) -> int:
-    """Phase 1 in vLLM's own order, with preemption; what is left of the budget.
+    """Phase 1 in vLLM's own order, with preemption; the budget left.
 
-    Whoever decodes on stays LAZY: of those only who is preempted or left out is written to.
+    Requests that go on decoding stay LAZY; only preempted and left-out ones are written.
     """
     count = list_running(e, t)
     budget = e.max_num_batched_tokens
@@ -238,7 +240,7 @@ def schedule_one_by_one(e: Any, t: Any, record: int, threshold: int) -> int:
 
 @compiled
 def commit_in_order(e: Any, t: Any, record: int, count: int) -> None:
-    """What was chosen for the first ``count`` of the running list is computed in the step."""
+    """Let the step compute the chosen tokens of the first ``count`` of the running list."""
     step = t.steps[record]
     staying = 0
     e.explicits = 0
@@ -267,13 +269,13 @@ def commit_in_order(e: Any, t: Any, record: int, count: int) -> None:
             e.explicits += 1
         if n > 0:
             use_adapter(e, t, r)
-    e.lazy_kv += staying  # the next step reads one token more of each that stays
+    e.lazy_kv += staying  # the next step reads one token more of each remaining request
 
 
 @compiled
 def admit(e: Any, t: Any, record: int, budget: int, threshold: int) -> None:
-    """Phase 2: waiting requests in order, until one does not fit."""
-    aside = np.int64(NONE)  # by priority: set aside, to go back
+    """Phase 2: admit waiting requests in order, until one does not fit."""
+    aside = np.int64(NONE)  # by priority: list of those set aside, to be put back
     r = first_waiting(e, t)
     while r != NONE and budget > 0 and e.run_count < e.max_num_active_seqs:
         request = t.requests[r]
@@ -312,7 +314,7 @@ def admit_one(e: Any, t: Any, r: int, budget: int, threshold: int) -> int:
     whole = blocks_of(tokens, e.block_size)
     spare = e.watermark_blocks if e.run_count > 0 else 0
     if request.shared_blocks == 0 and e.scheduler_reserve_full_isl and whole + spare > e.free:
-        return 0  # whatever it hits is free now: as many blocks are taken with hits as without
+        return 0  # the blocks it could hit are free: hits would take as many
     hits, reused = look_up(e, t, r, tokens)
     hit = hits * e.block_size
     n = tokens - hit
@@ -347,7 +349,7 @@ def admit_one(e: Any, t: Any, r: int, budget: int, threshold: int) -> int:
 
 @compiled
 def only_decodes(e: Any, t: Any, record: int) -> bool:
-    """Whether a step brings each of the LAZY requests a token, not its last, and nothing else."""
+    """Whether a step only brings each LAZY request a token that is not its last."""
     step = t.steps[record]
     return (
         e.lazy_seqs > 0
@@ -361,7 +363,7 @@ def only_decodes(e: Any, t: Any, record: int) -> bool:
 
 @compiled
 def schedule(e: Any, t: Any, record: int) -> bool:
-    """One schedule call into a step record; whether it scheduled anything."""
+    """One schedule call, written into a step record; whether it scheduled anything."""
     t.steps[record] = t.steps[2]
     step = t.steps[record]
     step.index = e.step

@@ -1,4 +1,4 @@
-"""What the kernel works on: structured arrays, and the numbers that stand for states."""
+"""The kernel's data: structured arrays, and the numbers of states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 UNSENT, WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, CANCELLED, TIMED_OUT = range(8)
 # How a running request is counted (see ``decoding``).
 NO_KIND, EXPLICIT, LAZY, CLOSING = range(4)
-# How KV blocks are modelled: how many are free; which text each holds.
+# How KV blocks are modelled: the number of free ones, or the text of each.
 COUNT_BLOCKS, IDENTIFY_BLOCKS = range(2)
 # Why an engine makes no progress.
 NOBODY_ADMITTED, PREEMPTING_FOR_EVER = 1, 2
@@ -18,7 +18,7 @@ NOBODY_ADMITTED, PREEMPTING_FOR_EVER = 1, 2
 NO_OWNER = -(1 << 40)
 NONE = -1
 NEVER = float("inf")
-ENDLESS = 1 << 40  # what stands for "no limit"
+ENDLESS = 1 << 40  # no limit
 
 
 def _record(whole: str, real: str = "", short: str = "", tiny: str = "") -> np.dtype[np.void]:
@@ -27,18 +27,18 @@ def _record(whole: str, real: str = "", short: str = "", tiny: str = "") -> np.d
 
 
 # target: tokens at which it ends, at most max_model_len
-# owner: whose text its first shared_blocks blocks are (-1 - group)
-# serial: its number among all that were offered
+# owner: owner of the text of its first shared_blocks blocks (-1 - group)
+# serial: its number among all offered requests
 # given: cached tokens given with it; NONE = look up
 # computed: vLLM's num_computed_tokens, output: tokens delivered, ahead: tokens that a step in
-#   flight will bring (all three not kept up while LAZY)
-# chosen: tokens given by the schedule call going on
+#   flight will bring (out of date while LAZY)
+# chosen: tokens that the current schedule call gives it
 # cached: prefix hit at the first admission
 # join_step: LAZY: from this step on it decodes in every step; join_computed: computed before it
 # final_step: LAZY, CLOSING: the last step it is in
-# slot: its row of the block table; keyed: its blocks that have a key
+# slot: its row of the block table; keyed: number of its blocks with a key
 # deferred: set aside for its adapter
-# arrival to end: seconds, NEVER where they have not come
+# arrival to end: seconds, NEVER = not yet
 REQUEST = _record(
     "priority",
     "arrival cancel first_scheduled first_token last_token end",
@@ -49,17 +49,17 @@ REQUEST = _record(
 LINK = _record("next previous")  # see ``lists``
 BLOCK = _record("references owner index chain")
 HEAP = _record("id", "first second")
-# A time from which on a value holds (step-time factor), or at which it hits (length of a stall).
+# A time from which a value holds (step-time factor), or at which it happens (length of a stall).
 TIMED = _record("", "seconds value")
-# A scheduled step, and a row of the per-step table. lazy: LAZY requests that get a token from it ·
-# tokens: explicit ones that do · ends: LAZY ones whose last token it brings · running to
-# free_blocks as the schedule call left them.
+# A scheduled step, and a row of the per-step table. lazy: LAZY requests that get a token ·
+# tokens: explicit ones that get a token · ends: LAZY ones that get their last token · running to
+# free_blocks: after the schedule call.
 STEP = _record(
     "index prefill_tokens decode_seqs kv_tokens_read lazy tokens ends running waiting preempted "
     "free_blocks",
     "pairs start_seconds end_seconds",
 )
-# What a scrape shows: gauges of the last step that ended, and counts since the engine's start.
+# Values of a scrape: gauges of the last step that ended, and counts since the engine's start.
 COUNTERS = _record(
     "running waiting_capacity waiting_deferred free_blocks "
     "steps_observed steps_all iteration_tokens_sum itl_seconds_count prompt_tokens "
@@ -69,18 +69,18 @@ COUNTERS = _record(
     "busy_seconds itl_seconds_sum",
 )
 # Settings and the step-time model under their own names, no limit as ENDLESS; and:
-# step: the next to be scheduled; applied: the last whose outputs came
-# executing, pending: which step record runs, which is scheduled and not started; NONE
-# lazy_kv: context tokens that the LAZY ones read in the next step
-# concurrency: requests that arrive by themselves, the others when one ends
-# next_due, next_released: who arrives next of each; released: how many others have their time
+# step: the next to be scheduled; applied: the last one with outputs
+# executing, pending: the step record that runs, and the scheduled one that has not started; NONE
+# lazy_kv: context tokens that the LAZY requests read in the next step
+# concurrency: requests that arrive by themselves; the others arrive when one ends
+# next_due, next_released: the next to arrive of each; released: number of others with a time
 # live: requests inside; live_tokens: their targets; prefill_prompts: prompt tokens of those
 #   without a first token
-# full: the per-step table is
+# full: the per-step table is full
 # progress_step: the first step after the last arrival or end
-# settled: nobody can be admitted until a request arrives, ends, or gets no token
-# left_waiting, left_deferred: by the last schedule call; what arrives during a step is not in the
-#   engine yet
+# settled: no request can be admitted until one arrives, ends, or gets no token
+# left_waiting, left_deferred: counts after the last schedule call; requests that arrive during a
+#   step are not in the engine yet
 ENGINE = _record(
     "max_num_batched_tokens block_size max_model_len max_num_active_seqs "
     "long_prefill_token_threshold long_prefill_token_threshold_adaptive enable_chunked_prefill "
@@ -105,8 +105,8 @@ class Tables(NamedTuple):
     running: Any  # LINKs of the running list
     waiting: Any  # LINKs of the waiting queue, first come first served
     steps: Any  # STEP records: the two that may be in flight, and a blank one
-    tokens: Any  # for each of the two, the explicit requests that it brings a token
-    ends: Any  # for each of the two, the LAZY requests whose last token it brings
+    tokens: Any  # for each of the two, the explicit requests that get a token
+    ends: Any  # for each of the two, the LAZY requests that get their last token
     explicit: Any  # EXPLICIT requests in the order of the running list
     order: Any  # scratch: requests in the order of the running list, or those that end
     kinds: Any  # scratch: their kinds
@@ -115,9 +115,9 @@ class Tables(NamedTuple):
     class_counts: Any
     classes: Any
     finishes: Any  # heap of (last step, LAZY request)
-    cancels: Any  # heap of (time, request that gives up then)
+    cancels: Any  # heap of (time, request whose client gives up then)
     waits: Any  # heap of (priority, arrival, request), by the priority policy
-    adapters: Any  # the step in which each was last chosen
+    adapters: Any  # the step that last used each
     blocks: Any  # BLOCK records
     free_queue: Any  # LINKs of the free blocks with a text
     buckets: Any  # newest block of each chain of the hash table; its size is a power of two
@@ -131,10 +131,10 @@ class Tables(NamedTuple):
     # iteration_edges, iteration_counts: of iteration_tokens_total
     iteration_edges: Any
     iteration_counts: Any
-    # scrape_times, scraped: COUNTERS at each of these times,
+    # scrape_times, scraped: COUNTERS at each of these times
     scrape_times: Any
     scraped: Any
-    # scraped_itl, scraped_iteration: and counts
+    # scraped_itl, scraped_iteration: histograms' counts at these times
     scraped_itl: Any
     scraped_iteration: Any
     captures: Any  # CUDA-graph sizes (real numbers)

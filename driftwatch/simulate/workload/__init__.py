@@ -1,1 +1,1 @@
-"""Where requests come from: logs and traces, production statistics, histograms."""
+"""Sources of requests: logs, traces and histograms."""

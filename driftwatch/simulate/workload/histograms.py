@@ -1,6 +1,6 @@
-"""Lengths drawn from a histogram of a server's /metrics over a window.
+"""Draw lengths from a histogram of a server's /metrics over a window.
 
-Each cell gets its observed share, and the lengths add up to the scraped ``_sum`` to the token.
+Each cell gets its observed share, and the lengths add up exactly to the scraped ``_sum``.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from driftwatch.arrays import Floats, Integers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthHistogram:
-    """Growth of one histogram of tokens over a window."""
+    """Increase of a histogram of tokens over a window."""
 
     edges: Floats  # its finite ``le`` edges, rising
     # observations in each cell, (edge before, edge]; one more than edges: +Inf last
     counts: Integers
-    total_tokens: float  # growth of its ``_sum``
+    total_tokens: float  # increase of its ``_sum``
 
 
 def _cells(histogram: LengthHistogram, longest: int | None) -> tuple[Integers, Integers]:
-    """Smallest and largest whole length of each cell; of one without any, both are its bound."""
+    """Smallest and largest whole length of each cell; in a cell without any both are its bound."""
     edges = np.floor(histogram.edges).astype(np.int64)
     low = np.concatenate(([1], edges + 1))
     high = np.append(edges, low[-1] if longest is None else max(longest, low[-1]))
@@ -41,9 +41,9 @@ def sample_lengths(
 ) -> Integers:
     """``count`` lengths with the histogram's shape and, to the nearest token, its mean.
 
-    Cells get their share of ``count`` (exactly their counts where as many finished; the rest by
-    chance). Inside a cell lengths are drawn uniformly, then all are bent together towards the
-    cells' low or high ends until the mean is right, and the last tokens are spread one by one.
+    Cells get their share of ``count``: exactly their counts where as many requests finished; the
+    rest is drawn. Lengths are uniform inside a cell. Then all move towards the cells' low or high
+    ends until the mean is right, and the last tokens are spread one by one.
 
     Raises ValueError: the histogram is empty and ``count`` is not 0.
     """
@@ -58,7 +58,7 @@ def sample_lengths(
     rest = count - int(per_cell.sum())
     if rest > 0:
         remainder = np.maximum(exact - per_cell, 0.0)
-        # systematic sampling: each cell's expectation is its share, whatever the remainders
+        # systematic sampling: each cell's expectation is its share
         picks = (rng.random() + np.arange(rest)) / rest * remainder.sum()
         cells = np.searchsorted(np.cumsum(remainder), picks, side="right")
         np.add.at(per_cell, np.minimum(cells, len(per_cell) - 1), 1)

@@ -3,7 +3,7 @@
 Its columns are driftwatch's own (arrival_seconds, prompt_tokens, generation_tokens and optional
 ones), those of Azure's LLM inference traces 2023 (Patel et al., "Splitwise", ISCA 2024) and 2024
 (Stojkovic et al., "DynamoLLM", HPCA 2025), or those of a load generator (sent, p, g). Nothing is
-guessed: a value that cannot be ends the reading, and each is named with its line.
+guessed: impossible values are an error that names each with its line.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.requests import NEVER, Requests, make_requests
 
-_NAMED = 20  # problems that are spelt out; of a broken file of 10^7 lines the rest is a count
+_NAMED = 20  # problems named one by one; the rest of a broken file's 10^7 lines is a count
 _LARGEST = 2**31 - 1
 _GZIP, _PARQUET, _BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
 _REQUIRED = ("arrival_seconds", "prompt_tokens", "generation_tokens")
-# column → its least value, and what an empty field means (None = it must not be empty); those of
-# seconds are any number, the others whole
+# column → its least value, and the value of an empty field (None = it must not be empty); seconds
+# are any number, other values are whole
 _COLUMNS: dict[str, tuple[float, float | None]] = {
     "arrival_seconds": (0.0, None),
     "prompt_tokens": (1, None),
@@ -51,12 +51,12 @@ _FORMATS = (_REQUIRED, ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), ("sent
 class _Table:
     path: Path
     lines: Integers  # line (or row) number of each row, from 1, as an editor counts
-    frame: pl.DataFrame  # the columns as they stand there; text, but of Parquet
-    unit: str = ""  # what is counted, where it is not a line
+    frame: pl.DataFrame  # the file's columns; text, except from Parquet
+    unit: str = ""  # of ``lines``, if they are not lines
 
 
 class _Problems:
-    """The first problems of a file by line, and how many there are."""
+    """The first problems of a file by line, and the number of all."""
 
     def __init__(self, table: _Table) -> None:
         self._table, self._count = table, 0
@@ -67,8 +67,8 @@ class _Problems:
         rows = np.flatnonzero(bad)
         self._count += len(rows)
         for row in rows[:_NAMED].tolist():
-            said = text if isinstance(text, str) else text(row)
-            self._named.append((int(self._table.lines[row]), said))
+            message = text if isinstance(text, str) else text(row)
+            self._named.append((int(self._table.lines[row]), message))
 
     def raise_any(self) -> None:
         """Raise WorkloadError where something was wrong."""
@@ -86,10 +86,10 @@ def read_requests(
 ) -> Requests:
     """The requests of a JSONL, CSV or Parquet file, or of one in gzip, known by its content.
 
-    ``limit``: read only so many; ``any_order``: the rows may come in another order than that of
-    arrival (gateways write a request when it ends); they are sorted. Raises WorkloadError: the file
-    cannot be read, lacks a column, or holds what cannot be: the first twenty problems with their
-    lines, and how many more there are.
+    ``limit``: number of requests to read; ``any_order``: sort rows that are not in the order of
+    arrival (gateways write a request when it ends). Raises WorkloadError: the file cannot be read,
+    lacks a column, or has impossible values: the first twenty with their lines, and the number of
+    the others.
     """
     return read_workload(path, limit=limit, any_order=any_order)[0]
 
@@ -148,8 +148,8 @@ def _read_table(path: Path) -> _Table:
         raise WorkloadError((f"{path}: the file is empty",))
     if start == b"[":
         raise WorkloadError(
-            (f"{path}: a JSON array; one object a line (JSONL) is read",),
-            help_text="jq -c '.[]' FILE writes it so",
+            (f"{path}: a JSON array; driftwatch reads one object a line (JSONL)",),
+            help_text="convert it with jq -c '.[]' FILE",
         )
     if start == b"{":
         return _jsonl(path, body)
@@ -185,7 +185,7 @@ def _jsonl(path: Path, body: bytes) -> _Table:
 
 
 def _text(value: Any) -> str | None:
-    """A JSON value as it stands there: text keeps its quotes, so that it is no number."""
+    """A JSON value as in the file: text keeps its quotes, so that it is no number."""
     return None if value is None else orjson.dumps(value).decode()
 
 
@@ -209,7 +209,7 @@ def _csv(path: Path, body: bytes) -> _Table:
 def _recognised(table: _Table) -> dict[str, str]:
     """Our column → the file's.
 
-    Raises WorkloadError: the columns are of no format; names those of the nearest that lack.
+    Raises WorkloadError: no format has these columns; it names the missing ones of the nearest.
     """
     there = set(table.frame.columns)
     names = max(_FORMATS, key=lambda one: len(there & set(one)))
@@ -232,7 +232,7 @@ def _recognised(table: _Table) -> dict[str, str]:
 
 
 def _numbers(name: str, label: str, raw: pl.Series, problems: _Problems) -> Floats:
-    """A column as numbers, checked; NaN where the value cannot be. ``label``: its name there."""
+    """A column as checked numbers; NaN = an impossible value. ``label``: its name in the file."""
     least, neutral = _COLUMNS[name]
     whole = not name.endswith("_seconds")
     if raw.dtype == pl.String:
@@ -256,7 +256,7 @@ def _wrong(label: str, value: object, wanted: str) -> str:
 
 
 def _times(raw: pl.Series, problems: _Problems) -> Floats:
-    """TIMESTAMP as seconds since the first one; a zone, where one is written, counts."""
+    """TIMESTAMP as seconds since the first one; a written time zone counts."""
     if raw.dtype == pl.String:
         text = raw.str.strip_chars(' "').str.replace("T", " ", literal=True)
         plain = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns", strict=False)
@@ -278,7 +278,7 @@ def _times(raw: pl.Series, problems: _Problems) -> Floats:
 
 
 def _check_rows(columns: dict[str, Floats], problems: _Problems, *, any_order: bool) -> None:
-    """What is wrong between columns and rows; of values that were refused nothing."""
+    """Problems between columns and rows; refused values cause none."""
     arrival, prompt = columns["arrival_seconds"], columns["prompt_tokens"]
     if not any_order:
         before = np.append(-np.inf, arrival[:-1])
