@@ -91,7 +91,7 @@ class StoredHistory:
             raise _nothing(span, reach)
         self._labels = stored_targets(store)
         self._baselines = store.baselines()
-        self._references = References().with_more(store.references())
+        self._references = References().with_newer(store.references())
 
     def _has_minutes(self, day: Span) -> bool:
         parts = self.store.past_in_parts(*day, KEY, _MOST_ROWS)

@@ -25,12 +25,12 @@ from driftwatch.baselines.windows import (
     Acceptance,
     WindowMinutes,
     accepted_baseline,
-    what_ran,
+    fingerprints_of,
 )
 from driftwatch.collect.schema import KEY, keys_frame
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import no_reference
-from driftwatch.detect.speed.model import TooLittle, fit
+from driftwatch.detect.speed.model import TooFewMinutes, fit
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.numbers import duration
@@ -85,7 +85,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
         own = [one for one in incidents if any(s.instance in near for s in one.servers)]
         return marked(_judged(of_minutes), own)
 
-    ran = what_ran(store.past(until - _RECENT, until), targets, plan)
+    ran = fingerprints_of(store.past(until - _RECENT, until), targets, plan)
     return Material(load, targets, plan, until, ran, baselines)
 
 
@@ -113,7 +113,7 @@ def material_of_replayed(store: Store, plan: Plan) -> Material:
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         return done.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
 
-    return Material(load, targets, plan, last, what_ran(done, targets, plan))
+    return Material(load, targets, plan, last, fingerprints_of(done, targets, plan))
 
 
 def _fired(store: Store, since: datetime | None = None) -> list[Incident]:
@@ -228,7 +228,7 @@ def offer(material: Material, subject: Subject) -> Offer:
 def _lacking(good: pl.DataFrame) -> str | None:
     """What minutes lack for a load model, with the earliest time of it; None = nothing."""
     model = fit(good)
-    if not isinstance(model, TooLittle):
+    if not isinstance(model, TooFewMinutes):
         return None
     soonest = "" if model.earliest is None else f", earliest {model.earliest:%H:%M} UTC"
     return f"{model.reason}{soonest}"
@@ -296,7 +296,7 @@ def accepted(
     texts = (good, *(f"accepted although {reason}" for reason in reasons))
     because = "; ".join(filter(None, texts))[:_LONGEST_WHY]
     members = {target.key: target for target in window.subject.members}
-    measured = WindowMinutes(_good(rows), what_ran(rows, members, window.material.plan))
+    measured = WindowMinutes(_good(rows), fingerprints_of(rows, members, window.material.plan))
     return accepted_baseline(
         *(measured, window.window, window.subject.members),
         *(Acceptance(by, at, because), window.subject.scope),

@@ -14,7 +14,7 @@ from driftwatch.collect.fingerprint import common
 from driftwatch.collect.schema import KEY, keys_frame
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import baseline_of_minutes
-from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
+from driftwatch.detect.speed.model import StepTimeModel, TooFewMinutes, fit
 from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
 from driftwatch.minutes.rows import minute_grid
 from driftwatch.model import Fingerprint, Target, TargetKey
@@ -65,10 +65,10 @@ def measured(
     made = rows_of_scrapes(scrapes, serving, first, last, plan.inputs, *on_gpus)
     grid = minute_grid(serving, first, last)
     rows = evidence_table(made, grid, serving=serving, reference=frames.declared)
-    return WindowMinutes(minutes(rows), what_ran(made, targets, plan))
+    return WindowMinutes(minutes(rows), fingerprints_of(made, targets, plan))
 
 
-def what_ran(
+def fingerprints_of(
     rows: pl.DataFrame, targets: Mapping[TargetKey, Target], plan: Plan
 ) -> dict[TargetKey, Fingerprint]:
     """Target → its fingerprint, with the flags of its newest scrape.
@@ -108,7 +108,7 @@ def accepted_baseline(
     members: Sequence[Target],
     accepted: Acceptance,
     scope: str,
-    fitted: StepTimeModel | TooLittle | None = None,
+    fitted: StepTimeModel | TooFewMinutes | None = None,
 ) -> Baseline | None:
     """The baseline of one target, or of a pool; None where the window shows none of them.
 
@@ -135,8 +135,8 @@ def accepted_baseline(
         accepted_at=accepted.at,
         why=accepted.why,
         fingerprint=common([measured.ran.get(t.key, Fingerprint()) for t in members]),
-        load_model=None if isinstance(fitted, TooLittle) else fitted,
-        arming=fitted.reason if isinstance(fitted, TooLittle) else None,
+        load_model=None if isinstance(fitted, TooFewMinutes) else fitted,
+        arming=fitted.reason if isinstance(fitted, TooFewMinutes) else None,
         reference={k: v for k, v in row.items() if v is not None} | {"kind": "baseline"},
     )
 

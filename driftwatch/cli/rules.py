@@ -265,15 +265,15 @@ def export_command(files: tuple[Path, ...], to: str, out: Path | None, config: P
     is exported as it is; 2: usage, configuration or rules; 3: something differs or is left out.
     """
     from driftwatch.cli.database import config_here
-    from driftwatch.export.alerts import TO, alerts_of, file_of
+    from driftwatch.export.alerts import FORMATS, alert_file, alerts_of
     from driftwatch.rulebook.book import load_rulebook
     from driftwatch.settings import load_settings
 
     config = config or config_here()
     settings = None if config is None else load_settings(config)
     exported = alerts_of(load_rulebook(files, configured=settings).rules)
-    name = next(one for one in TO if one == to)
-    text, omissions = file_of(name, exported), exported.omissions
+    name = next(one for one in FORMATS if one == to)
+    text, omissions = alert_file(name, exported), exported.omissions
     if out is None:
         click.echo(text, nl=False)
     else:

@@ -166,7 +166,7 @@ def _verifications(name: str | None, history: History) -> tuple[list[Verificatio
     from driftwatch.cli.target import members_of
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
-    from driftwatch.verify.before_after import judged_at
+    from driftwatch.verify.before_after import judge_at
 
     # what was advised is what is verified
     with history.store(with_proposals(history.plan)) as store:
@@ -196,7 +196,7 @@ def _verifications(name: str | None, history: History) -> tuple[list[Verificatio
             return verifications, []
         # one that is open is judged by the minutes so far
         judged = [
-            judged_at(one, past.minutes, end, plan.slo_of(targets[one.key]))
+            judge_at(one, past.minutes, end, plan.slo_of(targets[one.key]))
             if one.verdict == "open" and one.key in targets
             else one
             for one in verifications

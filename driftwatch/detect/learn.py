@@ -27,7 +27,7 @@ from driftwatch.detect.references import (
 from driftwatch.detect.score import Scored
 from driftwatch.detect.speed.grid import grid_of
 from driftwatch.detect.speed.load import LENGTH_PARTS
-from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fitted
+from driftwatch.detect.speed.model import StepTimeModel, TooFewMinutes, fitted
 from driftwatch.model import TargetKey
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -137,12 +137,12 @@ def _speed(
 
 def pool_model(
     work: Work, members: Sequence[TargetKey], since: datetime
-) -> StepTimeModel | TooLittle:
+) -> StepTimeModel | TooFewMinutes:
     """The model of a pool's own good minutes."""
     some = list(members)[:: -(-len(members) // MOST_TARGETS)]
     rows = work(some, since)
     if rows.is_empty():
-        return TooLittle("no minute was scraped", 0)
+        return TooFewMinutes("no minute was scraped", 0)
     grid = grid_of(rows)
     good = grid.settled & grid["sound"]
     slow = np.zeros(good.shape, dtype=bool)

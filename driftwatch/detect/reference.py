@@ -96,7 +96,7 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 # The part of it that evidence rows carry.
 REFERENCE_COLUMNS = tuple(c for c in REFERENCE_SCHEMA if c.startswith("reference_"))
 # Values that take MIN_REQUESTS requests.
-_OF_MANY = (*(f"{name}_mean" for name in LENGTHS), *_P95, *HISTOGRAMS)
+_NEED_REQUESTS = (*(f"{name}_mean" for name in LENGTHS), *_P95, *HISTOGRAMS)
 
 # ratio column → the evidence column, and the value of the baseline it is divided by
 RATIOS: Mapping[str, tuple[str, str]] = {
@@ -159,7 +159,7 @@ def _measured(minutes: pl.DataFrame) -> dict[str, Any]:
         buckets, edges = series
         values[f"{name}_p95"] = quantile(buckets, edges, 0.95).value[0]
     if (values["finished_requests"] or 0.0) < MIN_REQUESTS:
-        values |= dict.fromkeys(_OF_MANY)
+        values |= dict.fromkeys(_NEED_REQUESTS)
     return span | {f"reference_{name}": value for name, value in values.items()}
 
 

@@ -93,7 +93,7 @@ class TargetDays(Document):
 
 
 # Evidence columns that days decide, the same for all minutes; fields of TargetDays.
-OF_DAYS: Mapping[str, type[pl.DataType]] = {
+DAY_COLUMNS: Mapping[str, type[pl.DataType]] = {
     **{f"{name}_day_ratio": pl.Float64 for name in LENGTHS},
     "baseline_lengths_moved": pl.Boolean,
     **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "upper_")},
@@ -136,7 +136,7 @@ class References:
     def __iter__(self) -> Iterator[Reference]:
         return iter(self.every.values())
 
-    def with_more(self, more: Sequence[Reference]) -> References:
+    def with_newer(self, more: Sequence[Reference]) -> References:
         """These, with newer documents in place of older ones of the same kind and owner."""
         return References({**self.every, **{one.place: one for one in more}}) if more else self
 
@@ -173,15 +173,15 @@ class References:
         return found.document if found and isinstance(found.document, TargetDays) else _NO_DAYS
 
     @cached_property
-    def of_days(self) -> pl.DataFrame:
-        """A row per target: instance, engine, pool, :data:`OF_DAYS`."""
+    def day_columns(self) -> pl.DataFrame:
+        """A row per target: instance, engine, pool, :data:`DAY_COLUMNS`."""
         rows = [
-            (*one.key, one.pool, *(getattr(one.document, name) for name in OF_DAYS))
+            (*one.key, one.pool, *(getattr(one.document, name) for name in DAY_COLUMNS))
             for one in self
             if one.key is not None and isinstance(one.document, TargetDays)
         ]
         keys = dict.fromkeys((*KEY, "pool"), pl.String)
-        return pl.DataFrame(rows, keys | dict(OF_DAYS), orient="row")
+        return pl.DataFrame(rows, keys | dict(DAY_COLUMNS), orient="row")
 
     @cached_property
     def measured_days(self) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.lengths import LENGTHS, length_columns
-from driftwatch.detect.references import OF_DAYS, PoolHour, References
+from driftwatch.detect.references import DAY_COLUMNS, PoolHour, References
 from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.verdicts import (
     LOOKBACK,
@@ -39,7 +39,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(TEXTS, pl.String),
     **{f"{name}_usual_ratio": pl.Float64 for name in LENGTHS},
     **{f"{name}_drift": pl.String for name in LENGTHS},  # longer, shorter or none
-    **OF_DAYS,
+    **DAY_COLUMNS,
 }
 
 
@@ -84,12 +84,12 @@ def score(
         if dtype == pl.String
         else pl.Series(name, values[name][target, minute].astype(float), nan_to_null=True)
         for name, dtype in SCHEMA.items()
-        if name not in OF_DAYS
+        if name not in DAY_COLUMNS
     ]
     days = grid.targets.with_columns(pl.col("pool").fill_null("")).join(
-        references.of_days, on=grid.targets.columns, how="left", maintain_order="left"
+        references.day_columns, on=grid.targets.columns, how="left", maintain_order="left"
     )
-    columns += days.select(*OF_DAYS)[target].get_columns()
+    columns += days.select(*DAY_COLUMNS)[target].get_columns()
     return Scored(pl.DataFrame(columns).cast(pl.Schema(SCHEMA)), grid, compared, found)
 
 

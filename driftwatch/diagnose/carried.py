@@ -35,7 +35,7 @@ CARRIED = (
 )
 
 
-def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.DataFrame:
+def carried_values(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.DataFrame:
     """:data:`CARRIED` of new minutes, row for row.
 
     ``new``: minute rows, the same minutes of every target, by target and end; ``caps``: their

@@ -14,7 +14,7 @@ import polars.selectors as cs
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.diagnose.allowances import with_allowances
-from driftwatch.diagnose.carried import CARRIED, carried_on, gauges_live, since_last_token
+from driftwatch.diagnose.carried import CARRIED, carried_values, gauges_live, since_last_token
 from driftwatch.diagnose.limits import final_binding_limit, limit_columns
 from driftwatch.diagnose.plateau import shown_caps
 from driftwatch.diagnose.states import in_schema_order, with_states
@@ -149,7 +149,7 @@ def with_inherited(
     recent = pl.concat([before.select(names), new.select(names)]).sort([*KEY, "end"])
     caps = shown_caps(recent, new, serving)
     last = before.select(*KEY, *CARRIED).unique(KEY, keep="last", maintain_order=True)
-    carried = carried_on(new, caps, last)
+    carried = carried_values(new, caps, last)
     found = new.hstack(coverage_columns(seen, serving).drop(*KEY, "end")).with_columns(
         carried, ever_seen=_ever_seen(seen), seconds_since_last_token=since_last_token(new, carried)
     )

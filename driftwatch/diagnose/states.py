@@ -42,7 +42,7 @@ NEAR_THRESHOLD = 0.95
 # 15 % fewer tokens a step, or 15 % more to compute, cost as much as a loss of speed that pages.
 LOSS_RATIO = 0.15
 
-_OF_TARGETS = (
+_SLO_COLUMNS = (
     "slo_share",
     "ttft_in_target_10m_upper_ratio",
     "tpot_in_target_10m_upper_ratio",
@@ -72,7 +72,7 @@ _EXTRA = {
     "step_tokens_max_of_process",
     "slo_ttft_seconds",
     "slo_tpot_seconds",
-    *_OF_TARGETS,
+    *_SLO_COLUMNS,
     "allows_max_num_seqs",
     "allows_max_num_batched_tokens",
     "allows_kv_cache",
@@ -97,9 +97,9 @@ def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 def with_states(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence rows with :data:`STATES`; columns of these names are replaced."""
-    absent = [name for name in _OF_TARGETS if name not in rows.columns]  # of a rule test
+    absent = [name for name in _SLO_COLUMNS if name not in rows.columns]  # of a rule test
     rows = rows.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
-    return rows.with_columns(**_FIRST).with_columns(**_THEN).drop(absent)
+    return rows.with_columns(**_STATES).with_columns(**_DERIVED_STATES).drop(absent)
 
 
 def _missed() -> pl.Expr:
@@ -221,7 +221,7 @@ def _phase_mix() -> pl.Expr:
 
 
 _REJECTED, _SERVED = pl.col("rejected_requests_per_second"), pl.col("requests_per_second")
-_FIRST: Mapping[str, pl.Expr] = {
+_STATES: Mapping[str, pl.Expr] = {
     "requests_wait": _requests_wait(),
     "limit_full": _limit_full(),
     "requests_deferred": _deferred(),
@@ -236,18 +236,19 @@ _FIRST: Mapping[str, pl.Expr] = {
     .when(_REJECTED + _SERVED > 0)
     .then(_REJECTED / (_REJECTED + _SERVED)),
 }
-_THEN: Mapping[str, pl.Expr] = {
+_DERIVED_STATES: Mapping[str, pl.Expr] = {
     # in a stuck engine no wait ends
     "target_missed": pl.when(~_stuck()).then(pl.coalesce(_missed(), "requests_wait")),
 }
-STATES = (*_FIRST, *_THEN)
+STATES = (*_STATES, *_DERIVED_STATES)
 
 
 def columns_behind(states: Collection[str]) -> set[str]:
     """The columns that these states depend on."""
-    of_then = {c for name in states if name in _THEN for c in _THEN[name].meta.root_names()}
-    first = [name for name in _FIRST if name in {*states, *of_then}]
-    return of_then.union(*(_FIRST[name].meta.root_names() for name in first))
+    behind = [_DERIVED_STATES[name] for name in states if name in _DERIVED_STATES]
+    inputs = {column for state in behind for column in state.meta.root_names()}
+    first = [name for name in _STATES if name in {*states, *inputs}]
+    return inputs.union(*(_STATES[name].meta.root_names() for name in first))
 
 
 def unknown_inputs(column: str, row: Mapping[str, Any]) -> tuple[str, ...]:

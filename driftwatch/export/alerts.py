@@ -157,8 +157,8 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-To = Literal["prometheus", "kubernetes"]
-TO: tuple[To, ...] = get_args(To)
+Format = Literal["prometheus", "kubernetes"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 _WIDTH = 98
 _HEADER = (
     "Prometheus 2.42 or later. `for` and `keep_firing_for` are a minute shorter than the rule's: "
@@ -193,7 +193,7 @@ these rules? Does it watch more servers than it serves?
 """
 
 
-def file_of(to: To, exported: Exported) -> str:
+def alert_file(to: Format, exported: Exported) -> str:
     """The text of the file; comments at its head name what the alerts lack."""
     lines = "".join(f"{line}\n" for line in _groups(exported.alerts)) + _SERVED_ALERT
     body = "groups:\n" + textwrap.indent(lines, "  ")

@@ -45,8 +45,8 @@ _SCRAPED: Mapping[str, str] = {
     "prefix_cache_queries_total": "prefix_queries_tokens",
     "prefix_cache_hits_total": "prefix_hits_tokens",
 }
-_BESIDE = ("itl_seconds_count", "rejected_reqs", "rejected_tokens")
-_OF_STEPS = ("iteration_tokens", "itl_seconds")
+_OTHER_COUNTERS = ("itl_seconds_count", "rejected_reqs", "rejected_tokens")
+_STEP_HISTOGRAMS = ("iteration_tokens", "itl_seconds")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,10 +188,10 @@ class EngineHistory:
         last = self.times[-1] if len(self.times) else -np.inf
         if times[0] <= last or (np.diff(times) <= 0).any():
             raise ValueError("scrapes must come in order, each time once")
-        names = (*_SCRAPED.values(), *_BESIDE)
+        names = (*_SCRAPED.values(), *_OTHER_COUNTERS)
         new = {name: scrapes[name].cast(pl.Float64).to_numpy() for name in names}
         edges = self.server.edges()
-        for name in _OF_STEPS:
+        for name in _STEP_HISTOGRAMS:
             width = len(edges[name]) + 1
             buckets = scrapes[f"{name}_buckets"].explode().cast(pl.Float64).to_numpy()
             if len(buckets) != len(times) * width:
@@ -230,7 +230,7 @@ class EngineHistory:
         times = self.times[:how_many]
         now = {name: values[:how_many] for name, values in self._scraped.items()}
         columns = {column: now[name] for column, name in _SCRAPED.items()}
-        columns |= {name: now[name] for name in _OF_STEPS}
+        columns |= {name: now[name] for name in _STEP_HISTOGRAMS}
         columns["rejected_requests_total"] = now["rejected_reqs"] + now["rejected_tokens"]
         ended = int(np.searchsorted(self._finished.end, times[-1], side="right"))
         done = self._finished.take(slice(0, ended))

@@ -81,7 +81,7 @@ def detect(
         if due == until:
             older = partial(_older, work, store, until)
             more = learn(scored, references, baselines, reference, older, until)
-            references = references.with_more(more)
+            references = references.with_newer(more)
         if store is not None and is_due(until):
             references = _with_days(references, rows, baselines, store, until)
         detection = Detection(work, references)
@@ -109,7 +109,7 @@ def _with_days(
     ]
     past = store.past(*day_before(midnight), own, _NUMBERS) if own else minutes.clear()
     if len(past):
-        references = references.with_more(learn_usual(past, references, midnight))
+        references = references.with_newer(learn_usual(past, references, midnight))
     return references.without_days_before(midnight - LONGEST_ABSENCE)
 
 
@@ -145,7 +145,7 @@ def detection_from(
     store: Store, until: datetime | None, keys: Sequence[TargetKey] | None = None
 ) -> Detection:
     """The detection of some targets (None = all) after a minute, read from the store."""
-    references = References().with_more(store.references())
+    references = References().with_newer(store.references())
     if until is None:
         return Detection(references=references)
     return Detection(_stored_work(store, (until - KEPT, until), keys), references)

@@ -87,7 +87,7 @@ def explain(
     first = rows["end"][0] - timedelta(seconds=rows["seconds"][0])
     last = rows["end"][-1]
     whole = pl.DataFrame([(*target.key, first, last)], schema=WINDOW_SCHEMA, orient="row")
-    learnt = References().with_more(store.references())
+    learnt = References().with_newer(store.references())
     known = with_usual(reference, plan.declared_reference([target]), learnt, window.end.date())
     row = stored_evidence(rows, whole, {target.key: target}, plan, known)
     plan = with_shipped_trees(plan)

@@ -22,7 +22,7 @@ from driftwatch.pipeline.tick import CATCH_UP
 from driftwatch.service.batches import Batch, TickContext
 from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store
-from driftwatch.verify.before_after import judged_at
+from driftwatch.verify.before_after import judge_at
 
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
 # tick takes half a second before its first target (hundreds of small tables), and every scrape of
@@ -103,7 +103,7 @@ def _judge_open(store: Store, plan: Plan, targets: Mapping[TargetKey, Target]) -
         assert reach is not None  # noqa: S101 - for mypy
         target = targets[TargetKey(opened.instance, opened.engine)]
         past = PastMinutes(store)
-        judged.append(judged_at(opened, past.minutes, reach[1], plan.slo_of(target)))
+        judged.append(judge_at(opened, past.minutes, reach[1], plan.slo_of(target)))
     for one in judged:
         store.write_verification(one)
 

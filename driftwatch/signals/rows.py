@@ -24,7 +24,7 @@ SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "slo_tpot_seconds": pl.Float64,
     "slo_share": pl.Float64,
 }
-_OF_WINDOW = (*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end")
+_SETTINGS = (*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end")
 # Settings that a stored row has as they were then.
 STORED_SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens", "kv_block_tokens")
 
@@ -49,7 +49,7 @@ def current_settings(
             "kv_cache_tokens", "page_tokens", pl.col("page_blocks") * pl.col("page_block")
         ),
         max_num_batched_tokens_configured=pl.col("max_num_batched_tokens"),
-    ).select(_OF_WINDOW)
+    ).select(_SETTINGS)
 
 
 def stored_settings(
@@ -60,7 +60,7 @@ def stored_settings(
         max_num_batched_tokens_configured=pl.col("max_num_batched_tokens")
     )
     then = stored.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))
-    return now.with_columns(then).select(_OF_WINDOW)
+    return now.with_columns(then).select(_SETTINGS)
 
 
 # Steps that exceed the budget by this factor show that another one is in force.

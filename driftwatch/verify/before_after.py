@@ -39,9 +39,7 @@ def around_change(
     return comparable(before), comparable(after)
 
 
-def judged_at(
-    opened: Verification, minutes: Minutes, at: datetime, slo: Slo | None
-) -> Verification:
+def judge_at(opened: Verification, minutes: Minutes, at: datetime, slo: Slo | None) -> Verification:
     """Judge a verification by all minutes up to ``at``; ``slo``: None = no latency targets."""
     key = TargetKey(opened.instance, opened.engine)
     known = minutes(key, opened.change.at - LOOK_BACK, at)

@@ -20,7 +20,7 @@ from fakes.prometheus_server import PrometheusServer
 from target_metric_cases import evidence_rows
 
 from driftwatch.evidence import BY_NAME
-from driftwatch.export.alerts import alerts_of, file_of
+from driftwatch.export.alerts import alert_file, alerts_of
 from driftwatch.model import Target, TargetKey
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.service.liveness import Endpoint
@@ -163,7 +163,7 @@ TYPES = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
 @pytest.fixture(scope="module")
 def exported() -> str:
     """As `driftwatch rules export` prints them."""
-    return file_of("prometheus", alerts_of(load_rulebook().rules))
+    return alert_file("prometheus", alerts_of(load_rulebook().rules))
 
 
 def _rules(text: str) -> list[dict[str, Any]]:

@@ -161,7 +161,7 @@ def _commit(store: Store, rows: pl.DataFrame, detection: Detection) -> None:
     )
     end = rows["end"].max()
     assert isinstance(end, datetime)
-    before = References().with_more(store.references())
+    before = References().with_newer(store.references())
     learnt, gone = changes_of(before, detection.references)
     store.commit_tick(
         TickRecord(until=end, minutes=stored, references=learnt, references_gone=gone)

@@ -127,7 +127,7 @@ def learnt(days: Mapping[int, float], hours: int = 24) -> References:
     for number, hits in days.items():
         midnight = START + number * DAY
         day = day_of(midnight, hits=hits, hours=hours)
-        references = references.with_more(learn_usual(day, references, midnight))
+        references = references.with_newer(learn_usual(day, references, midnight))
     return references
 
 

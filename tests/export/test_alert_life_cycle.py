@@ -19,7 +19,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from target_metric_cases import evidence_rows
 
-from driftwatch.export.alerts import alerts_of, file_of
+from driftwatch.export.alerts import alert_file, alerts_of
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import advance
@@ -118,7 +118,7 @@ def _labels(rule: Rule, target: Mapping[str, str]) -> Labels:
 def promtool_test(one: Watched, folder: Path) -> str:
     """Run the alerts over the pages; what differs from the incidents, empty = nothing."""
     rules = folder / "rules.yml"
-    rules.write_text(file_of("prometheus", alerts_of(one.rules)), encoding="utf-8")
+    rules.write_text(alert_file("prometheus", alerts_of(one.rules)), encoding="utf-8")
     series = [{"series": name, "values": values} for name, values in _series(one.pages)]
     expected = [
         {

@@ -13,7 +13,7 @@ from fakes import prometheus_server
 
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError
-from driftwatch.export.alerts import TO
+from driftwatch.export.alerts import FORMATS
 
 Golden = Callable[[str, str], None]
 
@@ -111,7 +111,7 @@ def test_nothing_left_out_is_exit_0(export: Callable[..., Result]) -> None:
     Path("rules.yaml").write_text(text, encoding="utf-8")
     config = CONFIG.partition("  overrides")[0]
     Path("driftwatch.yaml").write_text(config, encoding="utf-8")
-    for to in TO:
+    for to in FORMATS:
         answer = export("--to", to)
         assert (answer.return_value, answer.stderr) == (0, ""), to
 

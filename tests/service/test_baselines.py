@@ -251,7 +251,7 @@ def ticked(shared_data: Path, hits: float | None, store: Store) -> tuple[State, 
     collected = source.collect(begins, until)
     source.close()
     learnt = [] if hits is None else [document(until, hits)]
-    state = State(detection=Detection(references=References().with_more(learnt)))
+    state = State(detection=Detection(references=References().with_newer(learnt)))
     given = TickInput({"": Collected(collected.scrapes, collected.targets)}, until)
     after, outcome = evaluate(state, given, PLAN, store)
     return after, outcome, until

@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from service_cases import FrameSource, shipped_plan
 
-from driftwatch.baselines.windows import what_ran
+from driftwatch.baselines.windows import fingerprints_of
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
@@ -95,7 +95,7 @@ def test_tokens_per_second_are_divided_by_the_gpus_that_were_found(server: GpuSo
     assert set(rows["gpu_count_source"]) == {"DCGM by pod"}
     stored = pl.concat(o.minutes for o in outcomes).filter(pl.col("scrapes") > 1)
     assert set(stored["gpu_model"]) == {"H100"}
-    ran = what_ran(stored, outcomes[-1].targets, plan())
+    ran = fingerprints_of(stored, outcomes[-1].targets, plan())
     assert {one.identity["gpu"] for one in ran.values()} == {"H100"}
     assert_frame_equal(
         rows.select(x=pl.col("tokens_per_second_per_gpu") * 2),

@@ -24,7 +24,7 @@ from driftwatch.recommend.advice import Answer
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.history import TargetAdvice
 from driftwatch.store.store import Store
-from driftwatch.verify.before_after import judged_at
+from driftwatch.verify.before_after import judge_at
 from driftwatch.verify.verification import Verification
 
 KEY = TargetKey("host:8000", "0")
@@ -84,7 +84,7 @@ def test_it_opens_when_more_run_than_the_inferred_cap_allowed(rows: pl.DataFrame
     assert (last.verdict, last.closed_at) == ("open", None)
     assert state.opened[KEY] == last
     end = rows["end"][-1]
-    asked = judged_at(last, PastMinutes(None, [rows]).minutes, end, None)
+    asked = judge_at(last, PastMinutes(None, [rows]).minutes, end, None)
     assert (asked.verdict, asked.closed_at) == ("PASS", end)
 
 

@@ -46,7 +46,7 @@ KINDS = (
 )
 # The covariates that make them.
 INPUTS = ("requests", "prefill", "first", "queued", "overlap")
-OF_REQUESTS = np.array([name in ("prompts", "first") for name, _, _ in KINDS], dtype=np.float64)
+SET_BY_REQUESTS = np.array([name in ("prompts", "first") for name, _, _ in KINDS], dtype=np.float64)
 # A covariate that the baseline holds constant still varies by a third.
 LEAST_DEVIATION = 0.35
 
@@ -64,7 +64,7 @@ def level_of(windows: Floats) -> Floats:
     return np.where(enough, quantile(windows, LEVEL_QUANTILE), np.nan)
 
 
-def perhaps_low(r: Floats, limit: float) -> Flags:
+def may_be_low(r: Floats, limit: float) -> Flags:
     """Whether the level of the window that ends with a minute may lie at or below a limit: enough
     of its known minutes do.
     """
@@ -229,7 +229,7 @@ def _new_thresholds(groups: Groups, kinds: Floats) -> Floats:
     against = np.where(alone, np.sqrt(2.0) * limit, against)
     against_usual = np.where(alone & has_like, 0.0, against_usual)
     # the kind of requests explains their number, and not the other way round
-    away[(away * OF_REQUESTS).max(axis=-1) > 2 * REACH] *= OF_REQUESTS
+    away[(away * SET_BY_REQUESTS).max(axis=-1) > 2 * REACH] *= SET_BY_REQUESTS
     unlike = np.where(is_far, away.argmax(axis=-1), -1)
     return np.column_stack([limit, usual, smallest, against, against_usual, unlike])
 

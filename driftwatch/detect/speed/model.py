@@ -67,7 +67,7 @@ class StepTimeModel(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class TooLittle:
+class TooFewMinutes:
     """Why there is no model yet."""
 
     reason: str  # what is missing: ``15 of 20 minutes of data``
@@ -76,16 +76,16 @@ class TooLittle:
     earliest: datetime | None = None
 
 
-def fit(minutes: pl.DataFrame) -> StepTimeModel | TooLittle:
+def fit(minutes: pl.DataFrame) -> StepTimeModel | TooFewMinutes:
     """The model of minutes (MINUTE_SCHEMA) of a baseline."""
     work = work_of(minutes)
     if work.is_empty():
-        return TooLittle(missing(0), 0)
+        return TooFewMinutes(missing(0), 0)
     grid = grid_of(work)
     return fitted(grid, grid.settled)
 
 
-def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | TooLittle:
+def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | TooFewMinutes:
     """The model of minutes that count as good, with their windows of like work.
 
     ``good``: (target, minute); minutes of unknown load are left out; ``shared``: by a pool.
@@ -96,7 +96,7 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     minutes = int(good.any(axis=0).sum())
     if minutes < MIN_MINUTES:
         earliest = grid.last + timedelta(minutes=MIN_MINUTES - minutes) if minutes else None
-        return TooLittle(missing(minutes, shared=shared), minutes, earliest)
+        return TooFewMinutes(missing(minutes, shared=shared), minutes, earliest)
     values = {name: grid[name][good].astype(np.float64) for name in COVARIATES}
     met, itl = np.stack(token_met(values), axis=-1), values["itl"]
     b = nonnegative_fit(met, itl)

@@ -25,8 +25,8 @@ from driftwatch.detect.speed.like_work import (
     WINDOW,
     kinds_of,
     level_of,
+    may_be_low,
     peers_of,
-    perhaps_low,
     thresholds,
 )
 from driftwatch.detect.speed.load import PERMANENT, WHY_NOT
@@ -141,7 +141,7 @@ def verdicts(
     reached = now >= np.maximum(starts - 1, WINDOW - 1)[:, None]
     # thresholds are needed for scored minutes, and for all of a target that is or was slow
     is_held = np.array([one is not None for one in own]) | [one is not None for one in peer]
-    low = (perhaps_low(r, LOW) & is_own | perhaps_low(relative, LOW))[:, start:]
+    low = (may_be_low(r, LOW) & is_own | may_be_low(relative, LOW))[:, start:]
     low = (low.any(axis=1) | is_held)[:, None]
     at = np.nonzero(reached & (low | (now >= first - 1)))
     level, against = np.full((2, *judged.shape), np.nan)

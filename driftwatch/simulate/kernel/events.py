@@ -140,7 +140,7 @@ def cancel(e: Any, t: Any, r: int, time: float) -> None:
 
 
 @compiled
-def happen(e: Any, t: Any, until: float) -> None:
+def handle_events(e: Any, t: Any, until: float) -> None:
     """Arrivals and cancellations up to a time (included), in their order."""
     while True:
         arriving = next_arrival(e, t)
@@ -165,14 +165,14 @@ def pass_time(e: Any, t: Any, until: float) -> None:
         time = t.scrape_times[e.scrapes]
         if time > until:
             break
-        happen(e, t, time)
+        handle_events(e, t, time)
         t.scraped[e.scrapes] = t.counters[0]
         for i in range(len(t.itl_counts)):
             t.scraped_itl[e.scrapes, i] = t.itl_counts[i]
         for i in range(len(t.iteration_counts)):
             t.scraped_iteration[e.scrapes, i] = t.iteration_counts[i]
         e.scrapes += 1
-    happen(e, t, until)
+    handle_events(e, t, until)
 
 
 @compiled
@@ -263,11 +263,11 @@ def apply(e: Any, t: Any, record: int) -> None:
         t.iteration_counts[place_in(t.iteration_edges, float(tokens + prompts))] += 1
     counters.busy_seconds += e.now - step.start_seconds
     e.last_output = e.now
-    gauge(e, t, e.left_waiting, e.left_deferred)
+    set_gauges(e, t, e.left_waiting, e.left_deferred)
 
 
 @compiled
-def gauge(e: Any, t: Any, waiting: int, deferred: int) -> None:
+def set_gauges(e: Any, t: Any, waiting: int, deferred: int) -> None:
     """Set the gauges: running, waiting and deferred requests, free blocks."""
     counters = t.counters[0]
     counters.running = e.run_count

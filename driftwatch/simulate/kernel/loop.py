@@ -13,12 +13,12 @@ import numpy as np
 from driftwatch.simulate.kernel.compiling import borrow, cached, compiled
 from driftwatch.simulate.kernel.events import (
     apply,
-    gauge,
-    happen,
+    handle_events,
     next_arrival,
     next_cancel,
     pass_time,
     place_in,
+    set_gauges,
 )
 from driftwatch.simulate.kernel.schedule import only_decodes, schedule
 from driftwatch.simulate.kernel.tables import IDENTIFY_BLOCKS, NEVER, NOBODY_ADMITTED, NONE
@@ -167,7 +167,7 @@ def book_decodes(e: Any, t: Any, steps: int) -> None:
     tokens = e.lazy_seqs * steps
     e.step += steps
     e.applied += steps
-    gauge(e, t, e.wait_count, e.deferred_count)
+    set_gauges(e, t, e.wait_count, e.deferred_count)
     counters.itl_seconds_count += tokens
     counters.steps_all += steps
     counters.steps_observed += steps
@@ -224,7 +224,7 @@ def advance(tables: Any, until: float) -> None:
                 return
             complete_step(e, t)
             completed = True
-        happen(e, t, e.now)
+        handle_events(e, t, e.now)
         scheduled = False
         e.settled = 0
         record = 1 if e.pending == 0 else 0
@@ -246,7 +246,7 @@ def advance(tables: Any, until: float) -> None:
             start_step(e, t, record)
         else:
             # vLLM steps once more for clients that gave up in the last step, and sets its gauges
-            gauge(e, t, e.wait_count, e.deferred_count)
+            set_gauges(e, t, e.wait_count, e.deferred_count)
             following = min(next_arrival(e, t), next_cancel(e, t))
             if following > until or following == NEVER:
                 if following == NEVER and e.wait_count > 0:
