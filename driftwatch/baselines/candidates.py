@@ -60,7 +60,7 @@ class Material:
     targets: Mapping[TargetKey, Target]  # with their pools
     plan: Plan  # settings, with those that the servers reported
     until: datetime | None = None  # end of the newest minute; None where there is none
-    ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)  # what runs there now
+    ran: Mapping[TargetKey, Fingerprint] = field(default_factory=dict)  # of what runs now
     baselines: Baselines = field(default_factory=Baselines)  # in force
 
 

@@ -50,7 +50,7 @@ class Baseline(Document):
     fingerprint: Fingerprint = Field(default_factory=Fingerprint)  # of what ran
     load_model: StepTimeModel | None = None  # None where the window cannot carry one
     arming: _Text | None = None  # what a load model still needs; None where there is one
-    # what is known of a row of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, without names
+    # known values of a row of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, without names
     reference: Mapping[str, Any] | None = None
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class Baseline(Document):
 
     @property
     def length(self) -> timedelta:
-        """Of its window."""
+        """Length of the window."""
         return self.until - self.since
 
     @field_validator("reference")

@@ -1,5 +1,5 @@
 """Learn from a server's days: a slow loss of speed, lengths that moved for good, and usual values
-where nobody has accepted a baseline.
+without an accepted baseline.
 
 A day's speed is the median of its hours' medians of ln r; all days are compared with one model. The
 slope is Theil and Sen's (Sen 1968) with its interval, the test Kendall's (Mann 1945), both scipy's.

@@ -31,8 +31,8 @@ from driftwatch.detect.speed.model import StepTimeModel, TooFewMinutes, fitted
 from driftwatch.model import TargetKey
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-# Refit a pool's own model after so many hours of its data, then never again: otherwise a slow loss
-# would become its usual speed.
+# Hours of its data after which a pool's own model is refitted, then never again: otherwise a slow
+# loss would become its usual speed.
 STAGES = (1, 2, 4, 8, 24, 48)
 EARLY = timedelta(minutes=10)  # interval between fits of a pool without a model
 EARLY_FOR = timedelta(hours=2)  # how long; a pool without a model by then lacks something else

@@ -47,7 +47,7 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
     )
     binds = pl.col("binding_limit").is_in([SEQS, BUDGET, KV])
     return rows.with_columns(
-        # a limit that binds leaves no room, whatever the closed form of mean lengths allows
+        # a limit that binds leaves no room, even if the closed form of mean lengths allows more
         binding_margin_ratio=pl.when(binds)
         .then(pl.when(tightest.is_not_null()).then(0.0))
         .otherwise((1 - pl.col("running_requests") / tightest).clip(lower_bound=0.0))

@@ -1,4 +1,4 @@
-"""Values that each minute inherits from the minute before, whatever minutes a tick covers."""
+"""Values that each minute inherits from the minute before, also across ticks."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
     counts = counts.join(of_queued, on="window", how="left", maintain_order="left").with_columns(
         cs.integer().fill_null(0), pl.col("level").fill_null(False)
     )
-    # the cause of a steady level may be a cap that nobody configured
+    # the cause of a steady level may be an unknown cap
     level = pl.when("level").then("budget_left").otherwise(0)
     return counts.with_columns(
         budget=pl.col("budget") + pl.col("full"),

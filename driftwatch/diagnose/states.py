@@ -28,7 +28,7 @@ FEWEST_SCRAPES = 3
 # Share of requests that certainly miss a target, from which on a measured half is enough. With an
 # SLO of 95 % it is a burn rate of six, at which Google's SRE workbook (chapter 5) pages.
 MANY_MISS = 0.3
-# From here on (all scrapes but one or two) the limit is full, whatever the cause.
+# From here on (all scrapes but one or two) the limit is full for any cause.
 ALWAYS_FULL = 0.95
 # Users feel a second of waiting; a limit makes at least half of the TTFT.
 LONG_WAIT_SECONDS, LONG_WAIT_SHARE = 1.0, 0.5

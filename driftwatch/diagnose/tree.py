@@ -209,7 +209,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         binds = None if binding is None else binding == name
         margin = None if not allows or running is None else max(0.0, 1 - running / allows)
         if binds and margin is not None and name != SEQS:
-            # a full limit leaves no room, whatever the closed form allows
+            # a full limit leaves no room, even if the closed form allows more
             margin, allows = 0.0, running
         note = notes[name]
         if allows is None:

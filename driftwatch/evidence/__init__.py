@@ -46,7 +46,7 @@ class Column:
     unit: str  # base unit, ``1`` for ratios
     meaning: str  # definition in the field's words
     sources: tuple[str, ...] = ()  # scrape columns (see the metric registry), or other inputs
-    disabled_by: str = ""  # what makes it NULL besides a missing source
+    disabled_by: str = ""  # why it may be NULL, besides a missing source
     aliases: tuple[str, ...] = ()  # words people search by
     needs: tuple[Need, ...] = ()  # without these it is NULL, besides its sources
     # sources that it can do without

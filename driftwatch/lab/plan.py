@@ -1,4 +1,4 @@
-"""What a server can hold and how fast it is, before it runs: closed forms."""
+"""Capacity and speed of a server before it runs, by closed forms."""
 
 from __future__ import annotations
 

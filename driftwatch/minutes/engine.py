@@ -23,8 +23,8 @@ KIND_COLUMNS = (
     "prompt_tokens_total",
     "prompt_tokens_transferred_total",
 )
-# From so many first outputs on, missing second ones are no accident. rules/length-drift.yaml
-# compares mean lengths from as many on.
+# From this many first outputs on, missing second ones are no accident. Mean lengths are compared
+# from as many on (rules/length-drift.yaml).
 _ENOUGH = 100.0
 # One request in a hundred may have a second token: a health check with another max_tokens.
 _RARELY = 0.01

@@ -41,7 +41,7 @@ def no_samples() -> pl.DataFrame:
 
 
 def scrape_facts(epochs: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """What each scrape shows of the scheduler.
+    """Facts about the scheduler in each scrape.
 
     ``epochs``: from :func:`driftwatch.minutes.continuity.with_epochs`; ``samples``:
     :data:`SAMPLE_SCHEMA`, of scrapes that are among ``epochs``.

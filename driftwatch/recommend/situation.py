@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from driftwatch.detect.speed.load import (
-    COMPLETE,
-    ONE_TOKEN,
-    PERMANENT,
-    PREEMPTING,
-    WHY_NOT,
-    work_of,
-)
+from driftwatch.detect.speed.load import COMPLETE, LASTING, ONE_TOKEN, PREEMPTING, WHY_NOT, work_of
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Slo
 from driftwatch.numbers import times
@@ -171,7 +164,7 @@ def _no_step_times(window: Window) -> Insufficient:
     why = work_of(window.rows).filter(~pl.col("why").is_in([COMPLETE, PREEMPTING]))["why"]
     code = int(why.mode()[0]) if len(why) else COMPLETE
     text = f": {WHY_NOT[code].text}" if len(why) else ""
-    gate = "step_time" if code in (*PERMANENT, ONE_TOKEN) else "busy_windows"
+    gate = "step_time" if code in (*LASTING, ONE_TOKEN) else "busy_windows"
     return Insufficient(gate, f"fewer than {_FEWEST_MINUTES} minutes tell the time of a step{text}")
 
 

@@ -45,7 +45,7 @@ MINUTE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "end": TIME,
     "scrapes": pl.Float64,
     "duration_seconds": pl.Float64,
-    "forward_passes": pl.Float64,  # once each, whatever the number of API servers, where known
+    "forward_passes": pl.Float64,  # counted once each, where the number of API servers is known
     **dict.fromkeys(SUMS, pl.Float64),
     **dict.fromkeys(GAUGED, pl.Float64),
     **dict.fromkeys(FLAGGED, pl.Boolean),

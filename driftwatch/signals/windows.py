@@ -76,7 +76,7 @@ class MinuteWindows:
         return observed
 
     def spans(self, windows: pl.DataFrame, minutes: int | None = None, *, cut: bool) -> Spans:
-        """The rows of each window; with ``minutes`` of that many up to its end, whatever its start.
+        """The rows of each window; with ``minutes`` those of that many minutes up to its end.
 
         ``windows``: instance, engine, start, end; those of targets without a row have none.
         """
@@ -110,7 +110,7 @@ class MinuteWindows:
         return self._placed[id(windows)][1:]
 
     def totals(self, windows: pl.DataFrame, spans: Spans) -> pl.DataFrame:
-        """What happened in each window, row for row of ``windows``.
+        """The totals of each window, row for row of ``windows``.
 
         Returns: the windows' columns; :meth:`sums` of every counter and histogram,
         ``<gauge>_mean``, ``scrapes``, ``duration_seconds``, the flags of any minute, and labels,
@@ -332,7 +332,7 @@ def _summed(values: Floats, observed: Flags, spans: Spans, *, strict: bool = Tru
     known = ~np.isnan(values) & observed[:, None]
     lacking = ~known & observed[:, None]
     columns = [np.where(known, values, 0.0), observed[:, None].astype(np.int64)]
-    if lacking.any():  # else what is observed is known
+    if lacking.any():  # else all observed values are known
         columns = [columns[0], known.astype(np.int64), lacking.astype(np.int64)]
     # an added row of zeros stands for rows outside of a window
     padded = [np.vstack([one, np.zeros((1, one.shape[1]), one.dtype)]) for one in columns]

@@ -27,7 +27,7 @@ CACHE_BYTES = {
 LATENT_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
 CACHE_DTYPES = (*CACHE_BYTES, *LATENT_BYTES)
 
-_ACTIVATION_BYTES = 2  # activations stay 16 bit wide, whatever the weights
+_ACTIVATION_BYTES = 2  # activations keep 16 bits with any weights
 # Of each logit in the sampler's dummy run (v1/worker/gpu_model_runner.py, v1/sample/sampler.py,
 # v1/sample/ops/topk_topp_sampler.py): 16-bit and 32-bit logits, sorted copy, 64-bit order,
 # probabilities, their running sum.

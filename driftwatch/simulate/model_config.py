@@ -121,7 +121,7 @@ class Parameters:
 class Model:
     """A decoder's shapes, by config.json's names."""
 
-    name: str  # as it is served
+    name: str  # served name
     num_hidden_layers: int
     num_attention_heads: int
     num_key_value_heads: int

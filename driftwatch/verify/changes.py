@@ -36,7 +36,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What runs on a server, and what ran before its last start."""
+    """Settings and release of a server, now and before its last start."""
 
     now: Running
     before: Running | None = None  # None = it did not start lately
@@ -47,7 +47,7 @@ class Run:
 def running(
     row: Mapping[str, Any], fingerprint: Fingerprint, before: Running | None = None
 ) -> Running:
-    """What runs in a minute; the minute before fills the gaps of its row.
+    """Settings and release in a minute; the minute before fills the gaps of its row.
 
     ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
     ``max_num_batched_tokens``, ``step_tokens_max_of_process`` and, where it is known,

@@ -57,7 +57,7 @@ class Verification(Document):
     matched_minutes: tuple[int, int] = (0, 0)
     # least number of further minutes that would settle it; None = settled, or none would
     more_minutes: int | None = None
-    # forecast of the advice; None = nobody advised the change
+    # forecast of the advice; None = no advice asked for the change
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None  # the incident that advised it; None = none
     notes: tuple[str, ...] = ()
@@ -66,5 +66,5 @@ class Verification(Document):
 
     @property
     def key(self) -> TargetKey:
-        """Of the server."""
+        """The server's key."""
         return TargetKey(self.instance, self.engine)

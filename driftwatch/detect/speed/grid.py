@@ -25,7 +25,7 @@ from driftwatch.model import TargetKey
 
 # Minutes after a restart or a gap that do not count: graphs are captured, caches are cold.
 WARM_MINUTES = 5
-SETTLING_MINUTES = 10  # a minute is good for a model only so long after a restart or a change
+SETTLING_MINUTES = 10  # from a restart or a change to the first minute that is good for a model
 _MINUTE = timedelta(minutes=1)
 
 

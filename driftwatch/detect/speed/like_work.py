@@ -131,7 +131,7 @@ class Windows:
         return float(np.std([np.median(self.levels[self.hours == x, LEVEL]) for x in hours]))
 
     def document(self) -> str:
-        """As text: singles in base 64."""
+        """The windows as text: singles in base 64."""
         rows = np.column_stack([self.kinds, self.levels, self.hours])
         return base64.b64encode(rows.astype("<f4").tobytes()).decode()
 

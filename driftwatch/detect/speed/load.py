@@ -70,7 +70,8 @@ WHY_NOT = (
     WARMING,
     GAP,
 ) = range(14)
-PERMANENT = (NO_PASSES, OVERCOUNTED, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS, POOLING)
+# Reasons that stay until a setting or a release changes.
+LASTING = (NO_PASSES, OVERCOUNTED, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS, POOLING)
 RESTARTED, CHANGED = 2, 1
 
 VERDICTS = ("slower_at_equal_load", "slower_than_pool")
@@ -101,7 +102,7 @@ WORK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def work_of(minutes: pl.DataFrame) -> pl.DataFrame:
-    """What detectors read of minutes, row for row: :data:`WORK_SCHEMA`.
+    """The work of minutes for detectors, row for row: :data:`WORK_SCHEMA`.
 
     ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with the verdicts about speed
     where they are known already.
@@ -150,7 +151,7 @@ _ITL = _TOKEN_SECONDS / _TOKENS
 
 
 def _holds(condition: pl.Expr) -> pl.Expr:
-    """True where it is known to hold."""
+    """Whether a condition holds; false where it is unknown."""
     return condition.fill_null(value=False)
 
 

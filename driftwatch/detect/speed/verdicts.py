@@ -29,7 +29,7 @@ from driftwatch.detect.speed.like_work import (
     peers_of,
     thresholds,
 )
-from driftwatch.detect.speed.load import PERMANENT, WHY_NOT
+from driftwatch.detect.speed.load import LASTING, WHY_NOT
 from driftwatch.detect.speed.model import StepTimeModel, ln_speed
 from driftwatch.model import Reason
 
@@ -335,7 +335,7 @@ def _reasons(
     # the minute's own reason is better than "too few"
     own = few & (codes > 0)
     why[own] = np.array(WHY_NOT, dtype=object)[codes[own]]
-    # a missing model is the better reason, unless the minute's own one is permanent
-    passes = ~np.isin(codes, PERMANENT)
+    # a missing model is the better reason, unless the minute's own one lasts
+    passes = ~np.isin(codes, LASTING)
     missing = np.array([one.unknown for one in compared], dtype=object)[:, None]
     return np.where(passes & (missing != None), missing, why)  # noqa: E711 (of objects)
