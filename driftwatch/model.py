@@ -246,6 +246,10 @@ class Finding:
     # the others (``of_targets``, ``slower``, ``speed_low_ratio``, ``speed_high_ratio``); None where
     # no other's is known
     peers: Mapping[str, float] | None = None
+    # the other servers of the pool that miss a latency target too: name → share of requests
+    also_missing: Mapping[str, float] = field(default_factory=dict)
+    # prompt, generation → when the open notice says that it moved
+    lengths_moved_at: Mapping[str, datetime] = field(default_factory=dict)
     # cumulative counts of lengths by edge, of the window and of its reference; empty where nobody
     # draws them
     histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)

@@ -45,7 +45,7 @@ _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 )
 @flag("--resolve", "With --send-test: send the page's resolve as well.")
 @json_option
-@history_options("recordings", "baseline", "pools", "serving")
+@history_options("db", "recordings", "baseline", "pools", "serving")
 def command(
     urls: tuple[str, ...],
     show_all: bool,
@@ -78,6 +78,8 @@ def command(
     from driftwatch.settings import RecordingSource, load_settings
 
     of_config = not urls and history.is_stored
+    if history.db is not None and not of_config:
+        raise UsageError("--db goes with --config, without URL and --recording")
     config = history.config_file if of_config else history.config
     plan = plan_from(config, **history.serving)
     clock = SystemClock()
@@ -185,7 +187,7 @@ def _stored(history: History, now: datetime) -> tuple[dict[str, Any], Sequence[C
             found = {"waits": speed_waits(store), "baselines": store.baselines()}
             return {**found, "past": now - first}, tuple(database_checks(store, now))
     except StoreError as error:
-        if error.code == "missing":
+        if error.code == "missing" and history.db is None:
             return {}, ()
         return {}, (Check("MISSING", "database", error.message, ("every rule",), error.help_text),)
     except DriftwatchError:  # it holds no scrape

@@ -73,7 +73,8 @@ def _of_incident(name: str | None, history: History) -> tuple[str | None, str | 
     with history.store() as store, suppress(UsageError):
         incident = store.incident(name)
         is_over = incident.resolved_at is not None
-        at = history.at or (incident.firing_at if is_over else None)
+        is_past = is_over or incident.severity == "notice"  # nobody measures a notice again
+        at = history.at or (incident.firing_at if is_past else None)
         met = sorted((one for one in incident.servers if one.met), key=lambda one: one.since)
         first = [one.key.text for one in met]
         if incident.page is not None and not is_over:
@@ -167,13 +168,15 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
         return last
     since, until = incident.firing_at or at, sent[-1].at + timedelta(seconds=1)
     answers = [o.answer for o in scope.store.advices(since, until) if o.incident_id == incident.id]
+    # a later answer is none of this moment
+    advice = answers[-1].advice if answers else None if _is_answered(last) else last.advice
     return last.model_copy(
         update={
             "event": "firing",
             "summary": sent[-1].summary,
             "lines": sent[-1].lines,
             "times": last.times.model_copy(update={"measured_at": sent[-1].at}),
-            "advice": answers[-1].advice if answers else last.advice,
+            "advice": advice,
         }
     )
 
@@ -199,7 +202,7 @@ def _also(scope: TargetWindow, incident: Incident, page: Page) -> str:
 def _as_of_now(scope: TargetWindow, incident: Incident, page: Page, finding: Finding) -> Page:
     """The page, opened with what holds now; last when it was made, and who joined after it."""
     from driftwatch.notify.explanation import now_text
-    from driftwatch.notify.headline import headline
+    from driftwatch.notify.headline import opening, told_to_do, where
     from driftwatch.notify.page import Line
 
     at, made_at, texts = scope.window.end, page.times.measured_at, list[str]()
@@ -207,12 +210,10 @@ def _as_of_now(scope: TargetWindow, incident: Incident, page: Page, finding: Fin
         now = now_text(finding) if page.severity != "notice" and page.event == "firing" else None
         texts.append(f"made {moment(made_at, scope.today)}")
         if now is not None and not page.summary.startswith("RECOVERING"):
-            where = f" on {finding.target.key.text}" if page.is_of_many else ""
-            phrases = page.phrases.model_copy(
-                update={"problem": (f"now {now}{where}", f"now {now}")}
-            )
-            page = page.model_copy(update={"phrases": phrases})
-            page = page.model_copy(update={"summary": headline(page, None)})
+            on = f" on {finding.target.key.text}" if page.is_of_many else ""
+            do = "".join(f". {text}" for text in told_to_do(page.summary))
+            summary = f"{opening(page)} {where(page)}: now {now}{on}{do}"
+            page = page.model_copy(update={"summary": summary})
     texts += [
         f"{one.key.text} joined {moment(one.since, scope.today)}"
         for one in incident.servers

@@ -129,13 +129,20 @@ def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime
         held = () if one.resolved_at else silences
         ends = [silence.until for silence in held if silences_incident(silence, one)]
         held_by = None if one.resolved_at else one.inhibited_by
+        met, still, told = sum(o.met for o in one.servers), len(one.concerned), one.told
+        speaks = one.is_firing and not held_by
+        waits = f"last true {_when(one.last_true_at, now)}" if one.state == "pending" else ""
         parts = [
-            f"{len(one.concerned)} servers" if len(one.concerned) > 1 else "",
+            f"{met} servers" if met > 1 else "",
+            f"{still} of them still" if speaks and still < met else "",
             f"until {_when(one.resolved_at, now)}" if one.resolved_at else "",
-            f"waits while {held_by} fires" if held_by else "",
+            f"waits while {held_by} fires" if held_by else waits,
             one.acknowledged_by or "",
             f"silenced until {_when(max(ends), now)}" if ends else "",
             f"{undelivered[one.id]} undelivered" if undelivered[one.id] else "",
+            f"{_when(told.last_at, now)}: {told.last_problem}"
+            if told and told.last_at and speaks
+            else "",
         ]
         if text := "; ".join(filter(None, parts)):
             notes[one.id] = text

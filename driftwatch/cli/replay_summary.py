@@ -72,10 +72,11 @@ class ScrapeCounts:
         )
         self._scrapes += len(scrapes)
         self.usable += int(scrapes["ok"].sum())
-        for reason in scrapes.filter(~scrapes["ok"])["reason"]:
+        for server, at, _, reason in scrapes.filter(~scrapes["ok"]).iter_rows():
             kind = re.sub(r"\d+", "N", str(reason))
             self._failed[kind] += 1
-            self._example.setdefault(kind, str(reason))
+            where = f"{server}, {at:%Y-%m-%d %H:%M} UTC"
+            self._example.setdefault(kind, f"{reason} ({where})")
 
     @property
     def unreadable(self) -> bool:

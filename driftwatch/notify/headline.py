@@ -164,6 +164,19 @@ def current_line(page: Page) -> str:
     return f"{name}: {clean(page.first_problem)}; over{after}{lasted}{colon}{rest}"
 
 
+def told_to_do(summary: str) -> list[str]:
+    """What line 1 of a message says to do: one text, or none.
+
+    >>> told_to_do("UPDATE a:8000: worse: 62 % of requests miss TTFT 1 s. Add a replica")
+    ['Add a replica']
+    >>> told_to_do("UPDATE a:8000: advice now: set max_num_seqs 64 → 256, before none yet")
+    ['Set max_num_seqs 64 → 256']
+    """
+    _, is_news, news = summary.rpartition(ADVICE_NOW)
+    text = news.split(", before ")[0] if is_news else summary.rpartition(". ")[2]
+    return [] if text in ("", summary) else [f"{text[:1].upper()}{text[1:]}"]
+
+
 def _ended(page: Page, start: str) -> list[str]:
     """How long it lasted and what is good again; for a closed one the reason."""
     began, ended = page.times.started_at, page.times.last_true_at or page.times.resolved_at

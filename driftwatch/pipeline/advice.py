@@ -213,7 +213,12 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
     if used is None:
         return None
     size = float(pool_size(targets, finding.target.pool))
-    return {"of_targets": size, **(finding.peers or {}), "utilization_ratio": used}
+    return {
+        "of_targets": size,
+        **(finding.peers or {}),
+        "utilization_ratio": used,
+        "utilization_at_seconds": at.timestamp(),
+    }
 
 
 def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:

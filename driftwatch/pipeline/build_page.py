@@ -96,6 +96,7 @@ def build_page(
 # fields that a resolve takes from the incident's page
 _KEPT = (
     *("evidence", "slo", "diagnosis", "advice", "baseline", "recent_change"),
+    *("also_missing", "lengths_moved_at"),
     *("peers", "phrases", "verification", "lengths", "family", "first_problem", "worst_missed"),
 )
 
@@ -118,6 +119,8 @@ def _with_content(
             "recent_change": finding.recent_change,
             "baseline": baseline_of(finding),
             "peers": json_value(finding.peers),
+            "also_missing": dict(finding.also_missing),
+            "lengths_moved_at": dict(finding.lengths_moved_at),
             "lengths": form.lengths,
             "family": form.family,
             "asked_again_at": next_refresh(at) if finding.asked_again else None,

@@ -83,8 +83,28 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
             finding = _of_all_servers(evaluation, t, finding)
         of = pool_size(evaluation.state.targets, t.incident.pool)
         counted = max(of, len(others) + 1)
-        findings.append((replace(finding, concerned=(key, *others), of_targets=counted), row))
+        finding = replace(finding, concerned=(key, *others), of_targets=counted)
+        if rule.page.family == "traffic":
+            finding = replace(finding, also_missing=_also_missing(evaluation, t))
+        findings.append((finding, row))
     return findings
+
+
+def _also_missing(evaluation: Evaluation, transition: Transition) -> dict[str, float]:
+    """The other servers of the pool that miss a target in the minute → share of their requests."""
+    of_pool = evaluation.rows.filter(
+        (pl.col("end") == transition.at)
+        & (pl.col("pool") == transition.incident.pool)
+        & pl.col("slo_missed")
+    )
+    met = [pl.col(f"{stem}_in_target_10m_ratio") for stem in ("ttft", "tpot")]
+    missed = of_pool.select(*_KEY, missed=1 - pl.min_horizontal(*met)).drop_nulls().sort(_KEY)
+    concerned = transition.incident.concerned
+    return {
+        key.text: share
+        for instance, engine, share in missed.iter_rows()
+        if (key := TargetKey(instance, engine)) not in concerned
+    }
 
 
 def _with_condition_of_minute(
@@ -213,7 +233,7 @@ def peer_speeds(
     }
 
 
-_ROOM = ("of_targets", "utilization_ratio")
+_ROOM = ("of_targets", "utilization_ratio", "utilization_at_seconds")
 
 
 def with_last_load(

@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.lengths import LENGTHS
 from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.follow_up import follow_up
 from driftwatch.incidents.incident import Incident, LastMessage, Transition
@@ -301,6 +302,7 @@ class _OpenPages:
         return finding if change is None else replace(finding, recent_change=change or None)
 
     def _with_page(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
+        finding = replace(finding, lengths_moved_at=self._lengths_moved_at(incident.pool, at))
         page = _build(self._evaluation.plan, incident, finding, at)
         if incident.page is not None:
             last = incident.page
@@ -309,7 +311,20 @@ class _OpenPages:
         page = page.model_copy(update={"worst_missed": worst_missed(page)})
         return incident.model_copy(update={"page": page})
 
+    def _lengths_moved_at(self, pool: str, at: datetime) -> dict[str, datetime]:
+        """Prompt, generation → since when, by the notice of the pool that is open."""
+        return {
+            name.removesuffix("_tokens"): one.started_at
+            for one in self._open.values()
+            if one.pool == pool and self._ended.get(one.id, at + REFRESH_EVERY) > at
+            for name in LENGTHS
+            if f"{name}_drift" in self._rules[one.rule].when.columns
+        }
+
     def _keep(self, incident: Incident, told: LastMessage) -> Incident:
+        if (page := incident.page) is not None:
+            now = {"last_problem": page.phrases.problem[0], "last_at": page.times.measured_at}
+            told = told.model_copy(update=now)
         incident = incident.model_copy(update={"told": told})
         self._open[incident.id] = incident
         return incident

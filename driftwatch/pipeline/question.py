@@ -2,7 +2,7 @@
 
 Servers of a pool with one configuration and similar loads share a traffic. A question for each
 would give several answers to one cause. So they share one question, with the step times of the
-busiest server and the traffic of all.
+busiest server that is not slow and the traffic of all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.errors import DriftwatchError, NoVerdict
 from driftwatch.model import Advice, Reason, Slo, Target, TargetKey
 from driftwatch.pipeline.engine import server_of
-from driftwatch.pipeline.minutes import WINDOW, after_last_slow
+from driftwatch.pipeline.minutes import WINDOW, after_last_slow, is_slow
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer, Question, SloSource
 from driftwatch.signals.minutes import MINUTE_SCHEMA
@@ -100,7 +100,9 @@ def question_for(
         every = pl.concat([mine, moment.beside.filter(inside & ~own)], how="diagonal")
     frames = _shared(key, every, at)
     used, *others = (one.select(*MINUTE_SCHEMA) for one in frames.values())
-    busiest = f"{next(iter(frames)).text}, the busiest of {len(frames)} servers"
+    slow = sum(is_slow(one) for one in frames.values())
+    beside = f" ({slow} {'is' if slow == 1 else 'are'} slower)" if 0 < slow < len(frames) else ""
+    busiest = f"{next(iter(frames)).text}, the busiest of {len(frames)} servers{beside}"
     slo = options.slo
     source: SloSource = "command line"
     if slo is None:
@@ -189,7 +191,7 @@ def pool_size(targets: Mapping[TargetKey, Target], pool: str | None) -> int:
 
 
 def _shared(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
-    """Server → its minutes, for the servers that share an answer, the busiest first.
+    """Server → its minutes, of those that share an answer; the busiest first, slow ones last.
 
     Each of these servers gets the same frames. A server with another load gets its own alone.
     """
@@ -201,7 +203,8 @@ def _shared(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetK
     similar = _similar_loads(loads)
     if own not in similar:
         return {own: frames[own]} if own in frames else {}
-    return {key: frames[key] for key in sorted(similar, key=lambda key: (-loads[key][0], key))}
+    order = sorted(similar, key=lambda key: (is_slow(frames[key]), -loads[key][0], key))
+    return {key: frames[key] for key in order}
 
 
 def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | None:

@@ -151,7 +151,7 @@ PHRASES = (
     "step_time",
     "peers", "drift_14d", "least_drift_14d", "began_14d", "missing_count", "missing_metrics",
     "missing_reason", "gpus", "gpu_names", "gpus_of_server", "meaning", "target_kept", "baseline",
-    "nothing_to_do", "in_target", "overload",
+    "also_missing", "nothing_to_do", "in_target", "overload",
 )  # fmt: skip
 _NAME = re.compile(r"\{([^{}]*)\}")
 

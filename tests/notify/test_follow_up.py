@@ -54,6 +54,17 @@ def test_a_full_limit_page_says_who_gives_up_what_arrives_and_the_replica_it_tak
     usual = {**evidence, "reference_given_up_ratio": 0.2, "requests_per_second_ratio": 0.1}
     page = replace(CASES["batch_drift"], finding=replace(finding, evidence=usual)).page()
     assert "give up" not in page.summary and "requests fell" not in page.phrases.since
+    unknown = {**evidence, "given_up_requests_10m": 0.0}
+    beside = {
+        "also_missing": {"rag-8b-9:8000": 0.42},
+        "lengths_moved_at": {"prompt": AT - timedelta(hours=3)},
+    }
+    case = replace(finding, evidence=unknown, **beside)
+    page = replace(CASES["batch_drift"], finding=case).page()
+    assert "requests grew" not in page.phrases.since  # how many arrive is unknown
+    assert "prompts grew ×2.3 at " in page.phrases.since
+    also = "rag-8b-9:8000 misses a latency target too (42 % of requests)"
+    assert page.phrases.also == (also,)
 
 
 def test_an_older_forecast_says_when_it_was_computed() -> None:

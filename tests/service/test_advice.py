@@ -196,16 +196,22 @@ def minutes(key: TargetKey, first: float, prompt: float = 400.0) -> pl.DataFrame
 
 
 @pytest.mark.parametrize("asked", [A, B])
-def test_two_servers_of_one_pool_ask_the_same_question(asked: TargetKey) -> None:
+@pytest.mark.parametrize(("slow", "used", "rest"), [(None, B, A), (B, A, B)])
+def test_two_servers_of_one_pool_ask_the_same_question(
+    asked: TargetKey, slow: TargetKey | None, used: TargetKey, rest: TargetKey
+) -> None:
     """Each by itself would be given its own capacity and its own setting for one cause."""
     plan = plan_of_rules(())
     frames = {A: minutes(A, 100.0), B: minutes(B, 110.0)}
+    if slow is not None:
+        frames[slow] = frames[slow].with_columns(slower_than_pool=True)
     (twin,) = peers_of(FLEET[asked], FLEET)
     question = question_for(Moment(FLEET[asked], AT, frames[asked], beside=frames[twin]), plan)
-    # the busiest of them, whoever is asked about, and the answer names it
-    assert question.traffic_of == f"{B.text}, the busiest of 2 servers"
-    assert question.minutes["instance"].unique().to_list() == [B.instance]
-    assert [one["instance"].unique().to_list() for one in question.beside] == [[A.instance]]
+    # the busiest of them that is not slow, whoever is asked about, and the answer names it
+    slower = "" if slow is None else " (1 is slower)"
+    assert question.traffic_of == f"{used.text}, the busiest of 2 servers{slower}"
+    assert question.minutes["instance"].unique().to_list() == [used.instance]
+    assert [one["instance"].unique().to_list() for one in question.beside] == [[rest.instance]]
     assert peers_of(FLEET[C], FLEET) == ()
 
 

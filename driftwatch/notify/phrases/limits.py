@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
 from driftwatch.diagnose.limits import CAP_BAND_RATIO, KV_PRESSED_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.model import Limit
 from driftwatch.notify.page import Page, WorstMissed
 from driftwatch.numbers import (
+    clean,
     count,
     duration,
     figure,
     knob,
     milliseconds,
+    moment,
     percent,
     percent_range,
     plural,
@@ -55,6 +58,20 @@ def _missed(page: Page) -> str | None:
             aim = f"{target:g} s" if stem == "ttft" else milliseconds(target)
             targets.append((most, f"{share} of requests miss {stem.upper()} {aim}"))
     return min(targets)[1] if targets else "requests miss the latency target"
+
+
+def also_missing(page: Page) -> str | None:
+    """``notes-8b-0:8000 misses a latency target too (42 % of requests)``: servers beside those that
+    the page counts.
+    """
+    if not page.also_missing:
+        return None
+    (name, share), *others = sorted(page.also_missing.items(), key=lambda one: -one[1])
+    who = f"{clean(name)} misses"
+    if others:
+        who = f"{clean(name)} and {plural(len(others), 'more server')} miss"
+    worst = f"up to {percent(share)}" if others else percent(share)
+    return f"{who} a latency target too ({worst} of requests)"
 
 
 def worst_missed(page: Page) -> WorstMissed | None:
@@ -225,14 +242,20 @@ def lacks_room(page: Page) -> bool:
 
 
 def room(page: Page) -> str | None:
-    """``the other seven go from 52 to 60 % of their capacity``, if this server is drained."""
+    """``the other seven go from 52 to 60 % of their capacity``, if this server is drained; with the
+    time of an older simulation.
+    """
     if (loads := _loads(page)) is None:
         return None
     others, now, then = loads
     number = _WORDS[others] if others < len(_WORDS) else str(others)
     who = "the other replica goes" if others == 1 else f"the other {number} go"
     whose = "its" if others == 1 else "their"
-    return f"{who} from {percent(now).removesuffix(' %')} to {percent(then)} of {whose} capacity"
+    text = f"{who} from {percent(now).removesuffix(' %')} to {percent(then)} of {whose} capacity"
+    measured_at = page.times.measured_at
+    at = datetime.fromtimestamp((page.peers or {}).get("utilization_at_seconds", 0.0), UTC)
+    is_old = timedelta(0) < measured_at - at < timedelta(days=1)
+    return f"{text} (computed {moment(at, measured_at.date())})" if is_old else text
 
 
 def target_kept(page: Page) -> str | None:

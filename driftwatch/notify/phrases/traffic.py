@@ -54,20 +54,21 @@ def _rate(page: Page) -> str | None:
 
 
 def _requests_ratio(page: Page) -> float | None:
-    """The arrival rate over the baseline's. While a limit is full, fewer requests finish than
-    arrive: then count the arrivals of fresh advice, else finished plus given-up requests.
+    """The arrival rate over the baseline's; None = unknown. While a limit is full or a queue drains,
+    other requests finish than arrive: then count the arrivals of fresh advice, else finished plus
+    given-up requests.
     """
     ratio, done = page.value("requests_per_second_ratio"), page.value("requests_per_second")
     if not ratio or not done or not any(one.binds for one in limits_of(page)):
         return None if ratio is None else float(ratio)
     advice, seconds = page.advice, page.value("observed_10m_seconds")
     lost = (page.value("given_up_requests_10m") or 0.0) / max(page.servers.concerned, 1)
-    arrived = done + (lost / seconds if seconds else 0.0)
+    arrived = done + lost / seconds if seconds and lost else None
     offered = None if advice is None else advice.offered_requests_per_second
     if advice is not None and offered and advice.at is not None:
         is_fresh = advice.at + timedelta(minutes=2) >= page.times.measured_at
         arrived = offered if is_fresh else arrived
-    return float(ratio * arrived / done)
+    return None if arrived is None else float(ratio * arrived / done)
 
 
 def moved(page: Page) -> str | None:
@@ -110,7 +111,11 @@ def lengths(page: Page) -> str | None:
         if n and not parts:
             detail.append(f"in {plural(n, 'request')}")
         verb_ = "grew" if ratio > 1 else "shrank to"
-        parts.append(f"{stem}s {verb_} {times(ratio)}" + f" ({' '.join(detail)})" * bool(detail))
+        at = page.lengths_moved_at.get(stem, page.times.started_at)
+        day = page.times.evaluated_at.date()
+        when = f" at {moment(at, day)}" if at < page.times.started_at else ""
+        detail_text = f" ({' '.join(detail)})" if detail else ""
+        parts.append(f"{stem}s {verb_} {times(ratio)}{when}{detail_text}")
     # fewer requests do not explain longer ones: a night is quieter than the baseline's day
     rate = None if parts and (_requests_ratio(page) or 1.0) < 1 else _rate(page)
     return ", ".join(filter(None, (*parts, rate))) or _same(page)
