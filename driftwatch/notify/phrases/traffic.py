@@ -54,9 +54,8 @@ def _rate(page: Page) -> str | None:
 
 
 def _requests_ratio(page: Page) -> float | None:
-    """The arrival rate over the baseline's; None = unknown. While a limit is full or a queue drains,
-    other requests finish than arrive: then count the arrivals of fresh advice, else finished plus
-    given-up requests.
+    """The arrival rate over the baseline's; None = unknown. While a limit is full, others finish
+    than arrive: then count the arrivals of fresh advice, else finished plus given-up requests.
     """
     ratio, done = page.value("requests_per_second_ratio"), page.value("requests_per_second")
     if not ratio or not done or not any(one.binds for one in limits_of(page)):
