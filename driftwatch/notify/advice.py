@@ -16,7 +16,7 @@ from driftwatch.numbers import clean, figure, knob, moment, percent, setting
 
 NOTHING_TO_DO = "Nothing to do"
 # requests miss a target now, although the simulation of today's settings meets it
-NOT_EXPLAINED = "No setting explains it: the simulation of today meets the target"
+NOT_EXPLAINED = "No setting explains it: the simulation meets the target"
 _WAIT = "wait: driftwatch looks again every 10 min"
 _KEEP_SETTINGS = "Do not change a setting"
 BEFORE_IT = "after a change: "  # starts the text of a change that may be the cause

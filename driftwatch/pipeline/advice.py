@@ -56,13 +56,13 @@ def own_advice(leaf: Leaf | None, evidence: Mapping[str, Any]) -> Advice | None:
     return Advice(action="none", reason=Reason("leaf", leaf.advice or leaf.meaning))
 
 
-def _of_page(notice: Incident, open_incidents: Sequence[Incident]) -> Advice | None:
+def _advice_of_open_page(notice: Incident, open_incidents: Sequence[Incident]) -> Advice | None:
     """The advice of a notice: it names its pool's oldest open page, as a pool has one answer."""
-    alike = [one for one in open_incidents if (one.severity, one.pool) == ("page", notice.pool)]
-    page = min(alike, key=lambda one: (one.started_at, one.id), default=None)
+    pages = [one for one in open_incidents if (one.severity, one.pool) == ("page", notice.pool)]
+    page = min(pages, key=lambda one: (one.started_at, one.id), default=None)
     if page is None or notice.severity != "notice":
         return None
-    text = f"do what page {page.id} ({page.alert}) says"
+    text = f"follow page {page.id} ({page.alert})"
     return Advice(action="none", reason=Reason(OPEN_PAGE, text))
 
 
@@ -104,7 +104,7 @@ def advise(
         caught_up = after is not None and at <= after
         has_turn = not caught_up and used < plan.simulations
         is_simulated, own = _needs_simulation(finding, row, plan, rules[incident.rule], incident)
-        if (of_page := _of_page(incident, open_incidents)) is not None:
+        if (of_page := _advice_of_open_page(incident, open_incidents)) is not None:
             finding = replace(finding, advice=of_page)
         elif not is_simulated:
             finding = replace(finding, advice=own)

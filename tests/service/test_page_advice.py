@@ -207,7 +207,7 @@ def test_pages_before_tickets_long_waits_first_and_notices_last(cap: FrameSource
     assert asked == ["long", "short", "ticket", "notice"]
     said, _ = advise(evaluation, firing, found, [t.incident for t in firing])
     assert asked[4:] == ["long", "short", "ticket"]
-    assert said["notice"].advice.reason.text == "do what page long (BatchDrift) says"
+    assert said["notice"].advice.reason.text == "follow page long (BatchDrift)"
 
 
 @pytest.mark.parametrize("again", [False, True])
