@@ -167,8 +167,6 @@ def current_line(page: Page) -> str:
 def told_to_do(summary: str) -> list[str]:
     """What line 1 of a message says to do: one text, or none.
 
-    >>> told_to_do("UPDATE a:8000: worse: 62 % of requests miss TTFT 1 s. Add a replica")
-    ['Add a replica']
     >>> told_to_do("UPDATE a:8000: advice now: set max_num_seqs 64 → 256, before none yet")
     ['Set max_num_seqs 64 → 256']
     """

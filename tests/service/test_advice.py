@@ -17,7 +17,6 @@ from driftwatch.collect.startup import from_startup_log
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import (
     Fingerprint,
-    Serving,
     Target,
     TargetKey,
 )
@@ -33,9 +32,7 @@ from driftwatch.pipeline.question import (
 from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.recommend.advice import Question
-from driftwatch.recommend.advise import advise
-from driftwatch.recommend.server import Server, settings_of
+from driftwatch.recommend.server import settings_of
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import MINUTE_SCHEMA, no_minutes
@@ -144,12 +141,6 @@ def test_what_was_last_known_holds_while_it_is_unknown() -> None:
     row = with_last_speed(UNKNOWN, _past(False, True, True, None, None))
     assert row["slower_at_equal_load"] is True
     assert row["speed_at_equal_load_ratio"] == 0.69
-    # and no knob is asked for
-    said = advise(
-        Question(datetime(2026, 1, 1, tzinfo=UTC), no_minutes(), Server(Serving()), evidence=row)
-    ).advice
-    assert (said.action, said.moves) == ("none", ())
-    assert "31 % slower at equal load" in said.why
 
 
 @pytest.mark.parametrize(
