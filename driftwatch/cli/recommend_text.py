@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 
 from driftwatch.cli.printer import table_lines, wrapped
-from driftwatch.model import Slo
 from driftwatch.notify.advice import setting_change, vllm_arguments
 from driftwatch.numbers import change, figure, percent, rate, span
 from driftwatch.recommend.advice import FIGURES, TOLERANCE, Answer, Candidate
-from driftwatch.recommend.situation import NEAR_CAPACITY
 from driftwatch.recommend.verdict import CAN_WAIT
 from driftwatch.recommend.words import aims, what_if_text
 
@@ -146,22 +144,12 @@ def _loads(advice: Answer) -> Iterator[str]:
         return
     used = advice.utilization_ratio
     share = "its capacity is unknown" if used is None else f"{percent(used)} of its capacity now"
-    waves = _waves(advice) if used is not None and used < NEAR_CAPACITY else ""
-    load = f"{rate(advice.offered_requests_per_second)} per server, {share}{waves}"
-    yield f"load: {load}"
+    yield f"load: {rate(advice.offered_requests_per_second)} per server, {share}"
     yield "in target: the mean at this load, a fifth less and a fifth more; the rest: at this load"
     most = "a full server completes"
     if advice.slo is not None:
         most = f"one server takes with {percent(advice.slo.share)} of requests in target"
     yield f"capacity: the most req/s that {most}"
-
-
-def _waves(advice: Answer) -> str:
-    """Why requests wait below the capacity of a full server: a mean rate hides the peaks."""
-    share = None if advice.today is None else advice.today.in_target_ratio
-    if advice.slo is None and share is not None and share < Slo().share:
-        return f"; {percent(1 - share)} wait longer than 1 s: the load comes in waves"
-    return ""
 
 
 def _check(advice: Answer) -> Iterator[str]:
@@ -203,12 +191,8 @@ def _targets(advice: Answer) -> Iterator[str]:
     if advice.slo_source != "configuration":
         derived = "no slo given: twice the baseline's p95"
         source = "command line" if advice.slo_source == "command line" else derived
-        yield f"targets: {slo_text(slo)} ({source})"
-
-
-def slo_text(slo: Slo) -> str:
-    """``TTFT 1 s, TPOT 50 ms, for 95 % of requests``."""
-    return f"{aims(slo, ', ')}, for {100 * slo.share:.4g} % of requests"
+        share = f"{100 * slo.share:.4g} % of requests"
+        yield f"targets: {aims(slo, ', ')}, for {share} ({source})"
 
 
 def _notes(advice: Answer) -> Iterator[str]:

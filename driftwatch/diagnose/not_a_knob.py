@@ -54,7 +54,7 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
     if leaf in _LEAVES:
         column = _PEERS if leaf == "replica_slow" else _SPEED_OF.get(leaf)
         todo = "; look for what changed there, or drain it" if leaf in _UNEXPLAINED else ""
-        return f"{_LEAVES[leaf]}{_by(evidence.get(column or ''))}{todo}"
+        return f"{_part(evidence.get(column or ''))}{_LEAVES[leaf]}{todo}"
     silent = evidence.get("seconds_since_last_token")
     if silent is not None and silent >= STUCK_SECONDS:
         return f"no token for {silent:.0f} s"
@@ -73,11 +73,6 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
     ):
         return _LEAVES["deferred_admission"]
     return None
-
-
-def _by(speed_ratio: float | None) -> str:
-    part = _part(speed_ratio).rstrip()
-    return f": {part}" if part else ""
 
 
 def _part(speed_ratio: float | None) -> str:

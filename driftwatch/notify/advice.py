@@ -70,7 +70,8 @@ def _unanswered(page: Page, lacking: str) -> list[str]:
     settings = settings_to_give(page)
     if len(settings) > 1:
         return [
-            f"No advice: give driftwatch {text}" for text in (_and(settings), "both batch settings")
+            f"No advice: give driftwatch {text}"
+            for text in (" and ".join(settings), "both batch settings")
         ]
     if settings:
         return [f"No advice: give driftwatch {settings[0]}"]
@@ -82,10 +83,6 @@ def shorter(text: str) -> list[str]:
     shorter = [text, text.split(" (")[0], text.split(" (")[0].replace(" of this server", "")]
     shorter += [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] in ",;:"]
     return [o for o in dict.fromkeys(shorter) if o and o.count("(") == o.count(")")]
-
-
-def _and(names: list[str]) -> str:
-    return " and ".join(names)
 
 
 def _capital(text: str) -> str:
@@ -112,7 +109,7 @@ def no_verdict(page: Page) -> str | None:
         if page.value(_KV) is None:
             return "the use of the KV cache is unknown"
         settings = settings_to_give(page)
-        return f"{_and(settings)} unknown" if settings else "no configured limit is full"
+        return f"{' and '.join(settings)} unknown" if settings else "no configured limit is full"
     if advised is not None and advised.action == "insufficient":
         # a leaf's or a rule's own advice holds without a simulation
         return None if full_advice(page) else clean(advised.why)
@@ -208,7 +205,7 @@ def advice_lines(page: Page) -> Iterator[Line]:
         if page.asked_again_at is not None:
             yield Line("Advice", lacking, at=page.asked_again_at, weight=7)
         elif settings := settings_to_give(page):
-            keys = _and([f"serving.{name}" for name in settings])
+            keys = " and ".join([f"serving.{name}" for name in settings])
             yield Line("Do", f"give {keys} (driftwatch doctor prints the line)", weight=8)
         else:
             if lacking not in page.summary:

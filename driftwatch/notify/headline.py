@@ -232,8 +232,7 @@ def _firing(page: Page) -> Iterator[Line]:
     if (settings := settings_line(page)) is not None:
         yield Line("Settings", settings, weight=8)
     advice = page.advice
-    also = [] if advice is None or advice.instead else [*advice.not_cured]
-    also += [] if advice is None else advice.later
+    also = [] if advice is None else [*advice.not_cured, *advice.later]
     if not page.repeat and not also and (advice is None or advice.action != "no_action"):
         also = list(page.phrases.also)
     if also:

@@ -124,8 +124,8 @@ def advise(
             used += 1
             leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
             moment = _moment(evaluation, finding.target, row, at)
-            if again:
-                moment = replace(moment, before=_last_advice(incident))
+            if again and incident.page is not None:
+                moment = replace(moment, before=incident.page.advice)
             answer = evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id)
             finding = with_advice(finding, answer)
             if incident.severity == "notice":
@@ -146,12 +146,6 @@ def _of_notice(finding: Finding, utilization: float | None) -> Finding:
         return finding
     update = {"action": "no_action", "moves": (), "instead": (), "not_cured": (), "later": ()}
     return replace(finding, advice=advice.model_copy(update=update))
-
-
-def _last_advice(incident: Incident) -> Advice | None:
-    """The change that the incident's page advises; None without one."""
-    advice = None if incident.page is None else incident.page.advice
-    return advice if advice is not None and advice.action == "change" else None
 
 
 def _needs_simulation(

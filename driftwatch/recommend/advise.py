@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 from driftwatch.diagnose.not_a_knob import not_a_knob
 from driftwatch.knobs import KNOBS
@@ -29,11 +28,9 @@ from driftwatch.recommend.search import (
     Option,
     both_overloaded,
     chosen,
-    fills_kv,
     finalists,
     gain_of,
     nearest,
-    saves_kv,
     single_knobs,
 )
 from driftwatch.recommend.server import Knobs, setting_of
@@ -71,7 +68,10 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     settings that were simulated in ``candidates``; a page prints none of them. Raises
     WorkloadError: the request log contradicts the metrics.
     """
-    answer = _without_verdict(question)
+    slo, source = targets_of(question)
+    answer = Answer(
+        at=question.at, advice=_insufficient("none", "no verdict"), slo=slo, slo_source=source
+    )
     engine = not_a_knob(question.evidence, question.leaf)
     if engine is not None:
         return answer.model_copy(update={"advice": engine})
@@ -88,12 +88,6 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     if check.refused:
         return _not_reproduced(answer, situation)
     return _simulated(answer, situation, table=table)
-
-
-def _without_verdict(question: Question) -> Answer:
-    slo, source = targets_of(question)
-    none = _insufficient("none", "no verdict")
-    return Answer(at=question.at, advice=none, slo=slo, slo_source=source)
 
 
 def _insufficient(gate: str, text: str) -> Advice:
@@ -197,7 +191,7 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     answer = answer.model_copy(update={"today": today, "candidates": tuple(rows) if table else ()})
     if choice is not None:
         answer = answer.model_copy(update={"what_ifs": tuple(what_ifs)})
-        return _changed(answer, case, _with_kv_room(case, choice), table=table)
+        return _changed(answer, case, choice, table=table)
     used, met = case.utilization, share_met(situation.now, situation.slo)
     simulated = today.in_target_ratio or 0.0
     if met is not None and simulated >= share and met < share - _UNEXPLAINED:
@@ -232,20 +226,10 @@ def _for_capacity(case: Case, gains: Sequence[Gain]) -> tuple[list[Option], Opti
     return options, nearest(larger, configuration, case.situation.most)
 
 
-def _with_kv_room(case: Case, choice: Option) -> Option:
-    """The choice; the next smaller value of its knob where that :func:`saves_kv`."""
-    situation = case.situation
-    if not fills_kv(choice.row) or (smaller := _next_to(case, choice.row, -1)) is None:
-        return choice
-    gain = gain_of(situation.outlook, smaller.knobs)
-    is_better = gain.is_worth_it and saves_kv(smaller, choice.row, situation.offered)
-    return Option(gain, smaller) if is_better else choice
-
-
 def _changed(answer: Answer, case: Case, choice: Option, *, table: bool) -> Answer:
     choice, replaced, why = _or_before(case, choice)
     gain, then = choice.gain, choice.row
-    beside = [_next_to(case, then, side) for side in (-1, 1)] if table else []
+    beside = _neighbours(case, then) if table else []
     low, high = gain.range
     limit, more = then.capacity_requests_per_second, None
     if limit and falls_short(case, then):
@@ -300,20 +284,15 @@ def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, st
     return choice, row, f"with {values} now {brings}"
 
 
-def _next_to(case: Case, then: Candidate, side: Literal[-1, 1]) -> Candidate | None:
-    """The next smaller (-1) or larger (1) value of the advised knob; None where there is none, or
-    it is today's.
-    """
+def _neighbours(case: Case, then: Candidate) -> list[Candidate]:
+    """The next smaller and the next larger value of the advised knob, without today's."""
     situation = case.situation
     name, value = next(iter(then.knobs.items()))
     now = situation.settings.configurations[0]
     moved = replace(now, **{name: round(value)})  # type: ignore[arg-type]
-    line = single_knobs(moved, budget_known=situation.settings.budget_known)
-    steps = [side * (one[name] - value) for one in line if name in one]
-    step = min((one for one in steps if one > 0), default=None)
-    if step is None:
-        return None
-    knobs: Knobs = {**then.knobs, name: value + side * step}
-    if knobs == case.now(knobs):
-        return None
-    return row_of(situation, knobs, then.capacity_requests_per_second)
+    single = single_knobs(moved, budget_known=situation.settings.budget_known)
+    line = sorted(one[name] for one in single if name in one)
+    beside = [one for one in line if one < value][-1:] + [one for one in line if one > value][:1]
+    every: list[Knobs] = [{**then.knobs, name: one} for one in beside]
+    limit = then.capacity_requests_per_second
+    return [row_of(situation, knobs, limit) for knobs in every if knobs != case.now(knobs)]

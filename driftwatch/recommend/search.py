@@ -228,18 +228,6 @@ def both_overloaded(one: Candidate, best: Candidate, offered: float) -> bool:
     return bool(limit and most and most < offered and limit * _SAME >= most)
 
 
-def saves_kv(one: Candidate, best: Candidate, offered: float) -> bool:
-    """Whether it leaves room in the KV cache, which the best one fills, and serves as much, where
-    neither keeps up.
-    """
-    return both_overloaded(one, best, offered) and fills_kv(best) and not fills_kv(one)
-
-
-def fills_kv(one: Candidate) -> bool:
-    """Whether its KV cache is full at the peak."""
-    return (one.kv_cache_peak_ratio or 0.0) >= KV_FULL
-
-
 def chosen(options: Sequence[Option], today: SchedulerConfiguration, most: float) -> Option | None:
     """The option that is advised, by its gain; None = none is worth a restart.
 

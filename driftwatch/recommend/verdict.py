@@ -8,7 +8,7 @@ from typing import Any
 
 from driftwatch.knobs import flag_of
 from driftwatch.model import Advice, KnobMove, Provenance, Reason, Slo
-from driftwatch.numbers import figure, milliseconds, percent, rate
+from driftwatch.numbers import figure, milliseconds, percent, rate, setting
 from driftwatch.recommend.advice import FIGURES, Candidate, ModelCheck
 from driftwatch.recommend.alternatives import (
     FP8_KV,
@@ -16,7 +16,7 @@ from driftwatch.recommend.alternatives import (
     REPLICAS,
     replicas_for,
 )
-from driftwatch.recommend.search import LEAST_SHARE, MEAN_GAIN, TIES, Gain, fills_kv
+from driftwatch.recommend.search import KV_FULL, LEAST_SHARE, MEAN_GAIN, TIES, Gain
 from driftwatch.recommend.server import Knobs, setting_of
 from driftwatch.recommend.situation import Situation
 from driftwatch.recommend.words import (
@@ -26,7 +26,6 @@ from driftwatch.recommend.words import (
     capacity_gain,
     from_to,
     gained,
-    moves_text,
     points,
     share_in_target,
     within,
@@ -121,6 +120,8 @@ def changed(
     load = f"at {rate(situation.offered)} per server"
     gained = f" ({points(gain.mean)})" if falls_short(case, then) else ""
     brings = f"forecast: {share_in_target(share, situation.slo)}{hour} {load}{gained}{case.doubt}"
+    still = f"{percent(1 - share)} of requests still miss a target"
+    not_cured = (still,) if share < case.share else ()
     effect = [brings, *([more] if more else [])]
     if gain.mean < MEAN_GAIN:  # chosen for its capacity
         effect.reverse()
@@ -141,7 +142,7 @@ def changed(
         ),
         wrong_if=_wrong_if(case, then),
         effect=tuple(effect),
-        not_cured=_not_cured(case, then),
+        not_cured=not_cured if more_replicas is None else (),
         value_reason=why,
         instead=() if more_replicas is None else (_replicas(case, more_replicas),),
         replicas=None if more_replicas is None else round(more_replicas.knobs[REPLICAS]),
@@ -165,7 +166,7 @@ def _numbers(one: Candidate) -> dict[str, float]:
 def _price(case: Case, then: Candidate) -> tuple[str, ...]:
     """The time between tokens unless it falls, a KV cache that fills, and the restart."""
     before, after, slo = case.today.itl_p99_seconds, then.itl_p99_seconds, case.situation.slo
-    fills = fills_kv(then) and not fills_kv(case.today)
+    fills = (then.kv_cache_peak_ratio or 0.0) >= KV_FULL > (case.today.kv_cache_peak_ratio or 0.0)
     kv = ("the KV cache fills at its peak and requests are preempted",) if fills else ()
     if before is None or after is None or after < before:
         return (*kv, "restart")
@@ -209,16 +210,6 @@ def _replicas(case: Case, row: Candidate) -> str:
     return f"{more}: forecast {share_in_target(row.in_target_ratio or 0.0, slo)}{case.doubt}"
 
 
-def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
-    """What is still missed."""
-    share, limit = then.in_target_ratio, then.capacity_requests_per_second
-    if limit and is_overloaded(case, then):
-        return (f"a server gets {rate(case.situation.offered)} and then handles {rate(limit)}",)
-    if share is not None and share < case.share:
-        return (f"{percent(1 - share)} of requests still miss a target",)
-    return ()
-
-
 def no_knob(case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate]) -> Advice:
     """No knob helps, or none is sure to: what does."""
     if case.today.capacity_requests_per_second == 0.0:
@@ -250,7 +241,8 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
         knobs = "max_num_seqs or max_num_batched_tokens" if budget else "max_num_seqs"
         text = f"no other {knobs} {brings} more requests {within(slo)}"
         return Reason("no_knob_helps", text)
-    moves = moves_text(best.knobs, case.now(best.knobs))
+    now = case.now(best.knobs)
+    moves = " and ".join(setting(name, now[name], to, None) for name, to in best.knobs.items())
     inside = "of requests that start within 1 s" if slo is None else within(slo)
     text = gained(best.mean, *best.range, inside)
     if best.mean < MEAN_GAIN:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from driftwatch.model import Slo
 from driftwatch.numbers import (
     brief,
@@ -15,15 +13,6 @@ from driftwatch.numbers import (
     plural,
     rate,
 )
-
-
-def moves_text(knobs: Mapping[str, float], today: Mapping[str, float | None]) -> str:
-    """As ``max_num_seqs 64 → 128``."""
-    words = []
-    for name, value in knobs.items():
-        now = today.get(name)
-        words.append(f"{name} {'off' if not now else f'{now:.0f}'} → {value:.0f}")
-    return " and ".join(words)
 
 
 def add_replicas(more: int, have: int | None, *, at_least: bool = False) -> str:
