@@ -34,7 +34,7 @@ def test_a_change_that_can_wait_begins_with_nothing_to_do_now() -> None:
     waits = story().advice.model_copy(update={"reason": why})
     text = rendered(story().model_copy(update={"advice": waits}), NAME, piped=True)
     assert ": nothing to do now, in target at 16.5 of 19.0 req/s per server. Before" in text
-    assert "Change   forecast: 99 %" in text
+    assert "Change   forecast: 1.3 → 99 %" in text
 
 
 def test_a_name_from_outside_cannot_break_lines() -> None:
