@@ -43,7 +43,7 @@ def test_10_who_gives_up_is_counted(run: Any, field: Path) -> None:
     assert (told["alert"], told["severity"], told["event"]) == ("ClientsGiveUp", "notice", "firing")
     assert told["diagnosis"]["leaf"] == "clients_give_up"
     shown = run("explain", *before, *asked).stdout
-    assert re.search(r"About\s+4\d\d\s+requests\s+gave\s+up", shown)
+    assert re.search(r"about\s+4\d\d\s+requests\s+gave\s+up", shown)
     assert "demand is lower" not in shown
 
 
