@@ -39,17 +39,18 @@ def read_partly(
 
     ``stand_ins``: for required keys that are wrong or missing; problems are added to the file.
     """
-    try:
-        return model.model_validate(plain(entries)), entries
-    except ValidationError as error:
-        note_errors(file, entries, model, error, place=place)
-        wrong = {location[0] for location in _locations(error) if location}
-    right = Entries(entries.place, {k: v for k, v in entries.entries.items() if k not in wrong})
-    try:
+    right, added = entries, dict[str, object]()
+    while True:
         values: Any = plain(right)
-        return model.model_validate({**stand_ins, **values}), right
-    except ValidationError:
-        return None, right
+        try:
+            return model.model_validate({**added, **values}), right
+        except ValidationError as error:
+            note_errors(file, entries, model, error, place=place)
+            wrong = {location[0] for location in _locations(error) if location}
+        left = {key: node for key, node in right.entries.items() if key not in wrong}
+        if right is not entries and len(left) == len(right.entries):
+            return None, right
+        right, added = Entries(entries.place, left), {**stand_ins}
 
 
 def read_right(

@@ -61,7 +61,7 @@ class OverrideInFile(RulePart):
     keep_firing_for_seconds: Duration | None = Field(None, alias="keep_firing_for")
     severity: Severity | None = None
     enabled: bool | None = Field(None, strict=True)
-    reason: str | None = None
+    reason: str | None = Field(None, coerce_numbers_to_str=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -124,7 +124,7 @@ class RuleInFile(RulePart):
     inhibited_by: tuple[str, ...] = ()
     # a disabled rule is loaded, checked and listed, but never evaluated
     enabled: bool = Field(True, strict=True)
-    reason: str | None = None  # why it is disabled
+    reason: str | None = Field(None, coerce_numbers_to_str=True)  # why it is disabled
     tree: str | None = None  # name of the tree that explains it, None = no diagnosis
     # static, part of the identity
     labels: dict[Annotated[str, AfterValidator(_label_name)], str] = Field(
