@@ -52,6 +52,7 @@ _PATTERNS = {
     "^[A-Za-z_]": "a label's name has letters, digits and _ and does not begin with a digit",
 }
 _LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+_LISTED = 30  # names in a help
 _FAULT: Literal["fault"] = "fault"
 
 
@@ -126,6 +127,12 @@ def near(name: str, names: Collection[str]) -> str | None:
     return None if meant is None else f"did you mean {meant}?"
 
 
+def near_or_all(name: str, names: Collection[str], noun: str) -> str | None:
+    """A did-you-mean, else the names there are; None where there is none."""
+    every = ", ".join(sorted(names)[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+    return near(name, names) or (f"{noun}: {every}" if names else None)
+
+
 def note_errors(
     file: YamlFile,
     root: Entries,
@@ -169,6 +176,11 @@ def note_errors(
         elif kind == "source_kind":
             at, hint = _misspelt(root, location, model)
             file.add(at, "value", _message(kind, one["msg"], context), hint)
+        elif isinstance(value, Scalar) and value.value is None and isinstance(location[-1], str):
+            help_text = f"write {name}: VALUE, or leave it out"
+            file.add(
+                place_of(root, location, to_key=True), "value", f"{name} has no value", help_text
+            )
         elif kind != "too_short" or not isinstance(value, Items) or not value.items:
             # of a list with items that are wrong only those are problems
             code = "type" if kind.endswith(("_type", "_parsing")) else "value"

@@ -16,6 +16,7 @@ import click
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import FOLDER, json_option, option
 from driftwatch.cli.printer import print_json, print_wrapped, write_file
+from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -94,7 +95,7 @@ NAMES = (*NOUNS, *FILES)
 
 
 @click.command("schema")
-@click.argument("noun", required=False, type=click.Choice(NAMES), metavar="[NOUN]")
+@click.argument("noun", required=False, metavar="[NOUN]")
 @option(
     "--write folder",
     FOLDER,
@@ -109,6 +110,10 @@ def schema_command(noun: str | None, folder: Path | None) -> None:
     with a YAML language server checks a file that names its schema in line 1, relative to the file:
     # yaml-language-server: $schema=schemas/rules.schema.json
     """
+    if noun is not None and noun not in NAMES:
+        from driftwatch.yaml_models import near_or_all
+
+        raise UsageError(f"there is no noun {noun!r}", help_text=near_or_all(noun, NAMES, "nouns"))
     if folder is None:
         click.echo("\n".join(NAMES) if noun is None else schema_text(noun))
         return

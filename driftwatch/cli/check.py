@@ -55,7 +55,7 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
         counts = {"files": number, "rules": checked.rules or 0}
         print_json({"schema_version": 2, "ok": ok, **counts, "problems": documents})
     else:
-        print_problems(problems, number, checked.rules, checked.shipped)
+        print_problems(problems, number, checked.rules, checked.shipped, checked.off)
     if checked.unchecked:
         click.echo("not checked without a configuration (-c FILE): receivers", err=True)
     return exit_code(problems)
@@ -79,12 +79,15 @@ def print_problems(
     files: int,
     rules: int | None = None,
     shipped: tuple[int, int] = (0, 0),
+    off: int = 0,
 ) -> None:
     """Every problem and the verdict on standard output; counts as of ``render_problems``."""
     from driftwatch.rulebook.render import render_problems
 
     terminal = sys.stdout.isatty()
-    text = render_problems(problems, files=files, rules=rules, shipped=shipped, terminal=terminal)
+    text = render_problems(
+        problems, files=files, rules=rules, shipped=shipped, off=off, terminal=terminal
+    )
     click.echo(text)
 
 

@@ -261,8 +261,8 @@ def export_command(files: tuple[Path, ...], to: str, out: Path | None, config: P
     """Write rules as alerts over the rule states that driftwatch run serves.
 
     FILES are rules, folders or globs; default: the configuration's, else the shipped ones. Standard
-    error and the top of the file name what differs or cannot be exported. Exit code 0: everything
-    is exported as it is; 2: usage, configuration or rules; 3: something differs or is left out.
+    error and the top of the file name what differs. Exit code 0: every rule is exported; 2: usage,
+    configuration or rules; 3: an annotation of a rule is left out.
     """
     from driftwatch.cli.database import config_here
     from driftwatch.export.alerts import FORMATS, alert_file, alerts_of
@@ -279,5 +279,5 @@ def export_command(files: tuple[Path, ...], to: str, out: Path | None, config: P
     else:
         write_file(out, text)
     for omission in omissions:
-        print_wrapped(str(omission), "  ", err=True, piped_too=True)
-    return EXIT_LINT if omissions else EXIT_ANSWERED
+        print_wrapped(omission, "  ", err=True, piped_too=True)
+    return EXIT_ANSWERED if exported.is_whole else EXIT_LINT

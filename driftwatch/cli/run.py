@@ -91,7 +91,7 @@ def _serve(config: Path, settings: Settings, hangups: Hangups) -> int:
             runner.start()
             log.info(
                 "watching",
-                servers=", ".join(map(_servers, settings.sources)),
+                servers=", ".join(dict.fromkeys(map(_servers, settings.sources))),
                 rules=reload.rules,
                 database=str(settings.database_place),
                 **({} if until is None else {"evaluated_until": f"{until:%Y-%m-%dT%H:%MZ}"}),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from driftwatch.doctor.rules import Check, Status
-from driftwatch.incidents.planner import Routes
+from driftwatch.incidents.planner import FIRST_RECEIVER, Routes
 from driftwatch.model import Severity, TargetKey
 from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import plural
@@ -84,7 +84,7 @@ def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
         else Check("MISSING", name, f"receiver: {reason}", ("pages to this receiver",))
         for name, reason in receivers
     ]
-    what, fix = "none configured, so pages reach nobody", "receivers: [{name: log, stdout: {}}]"
+    what, fix = "none configured, so pages reach nobody", FIRST_RECEIVER
     setting = ("receivers",)
     return checks or [Check("MISSING", "receivers", what, ("every page",), fix, setting=setting)]
 

@@ -153,17 +153,24 @@ def counters(scrapes: pl.DataFrame) -> Iterator[TargetCheck]:
             *by, back=back.fill_null(False), **{c: f.fill_null(False) for c, f in falls.items()}
         )
         .group_by(by, maintain_order=True)
-        .agg(pl.col("back", *_COUNTERS).any())
+        .agg(pl.col("back").sum(), pl.col(*_COUNTERS).any())
     )
     for row in engines.iter_rows(named=True):
         fallen = [BY_COLUMN[c].wire_name for c in _COUNTERS if row[c]]
-        if row["back"]:
+        key = TargetKey(*(row[c] for c in by))
+        if row["back"] > 1:
             what = "its start time goes back and forth: several servers answer at this address"
+        elif row["back"]:
+            what = "its start time went back once: another server answers now, or a clock was set"
+            yield TargetCheck(
+                key, "WARNING", what, fix="is it the right server? Then nothing to do"
+            )
+            continue
         elif fallen:
             what = f"{fallen[0]} falls though the server did not start again: are two summed up?"
         else:
             continue
-        key, costs = TargetKey(*(row[c] for c in by)), ("every rule: rates are of two servers",)
+        costs = ("every rule: rates are of two servers",)
         fix = "scrape each server at its own address, not through a load balancer"
         yield TargetCheck(key, "WRONG", what, costs, fix)
 
@@ -186,8 +193,11 @@ def gpu_inputs(
     lost = [*cost.disables, "the GPU line of a page"]
     if any(row["gpus_declared"] is None for row in rows.values()):
         lost.append("tokens/s/GPU where gpus_per_replica is not declared")
-    fix = _NO_READING + _or_off(costs, cost.lost)
-    yield Check(cost.severity, "gpus", "no DCGM or NVML reading", tuple(lost), fix)
+    fix, what = _NO_READING + _or_off(costs, cost.lost), "no DCGM or NVML reading"
+    # a page without a line of GPUs is no trouble by itself
+    status = cost.severity if len(lost) > 1 else "ok"
+    what += "" if cost.lost else f", so no {' and no '.join(lost)}"
+    yield Check(status, "gpus", what, tuple(lost), fix)
 
 
 def _or_off(costs: Costs, lost: tuple[str, ...]) -> str:

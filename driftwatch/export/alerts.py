@@ -92,6 +92,7 @@ class Exported:
 
     alerts: tuple[Alert, ...]  # in file order
     omissions: tuple[str, ...]  # parts of rules that are missing or differ
+    is_whole: bool  # none is missing
     disabled: tuple[Rule, ...]  # off in driftwatch too
 
 
@@ -110,7 +111,7 @@ def alerts_of(rules: Sequence[Rule]) -> Exported:
     ]
     alerts = tuple(alert for rule in enabled for alert in _alerts(rule))
     disabled = tuple(rule for rule in rules if not rule.is_evaluated)
-    return Exported(alerts, tuple(omissions), disabled)
+    return Exported(alerts, tuple(omissions), not unnamed, disabled)
 
 
 def _named(some: Sequence[Rule], every: Sequence[Rule]) -> str:

@@ -46,6 +46,10 @@ class Route:
     reaches_nobody: bool = False
 
 
+# what a configuration without receivers may add
+FIRST_RECEIVER = "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Routes:
     """The configuration's receivers, by severity, pool and rule."""
@@ -84,7 +88,7 @@ class Routes:
             return f"{', '.join(receivers)} gets it from driftwatch run; a replay sends nothing"
         each = [f"{o.receiver} takes {'s, '.join(o.severities)}s" for o in self.subscriptions]
         if not each:
-            return "the configuration has no receivers: add receivers: [{name: log, stdout: {}}]"
+            return f"the configuration has no receivers: add {FIRST_RECEIVER}"
         return f"none takes {severity}s: {'; '.join(each)}. Add {severity} to the severities of one"
 
 

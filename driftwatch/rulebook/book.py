@@ -16,7 +16,7 @@ from driftwatch.rulebook.rules import ReadRule, Rule, read_rules, with_ids
 from driftwatch.rulebook.trees import ReadTree, continued_by, read_tree
 from driftwatch.settings import Settings
 from driftwatch.settings.problems import receiver_names, without_secrets
-from driftwatch.yaml_models import near, node_at
+from driftwatch.yaml_models import near, near_or_all, node_at
 from driftwatch.yaml_positions import (
     Entries,
     Node,
@@ -151,8 +151,8 @@ def _check_names(
     for one in rules:
         for key, (noun, names, where) in known.items():
             for name in (n for n in one.names(key) if n.value not in names):
-                help_text = near(str(name.value), names)
-                if noun == "tree" and help_text is None:
+                help_text = near_or_all(str(name.value), names, f"{noun}s")
+                if noun == "tree" and near(str(name.value), names) is None:
                     folder = Path(one.file.path).parent / "trees"
                     help_text = f"a tree is a file in {folder} with tree: {name.value}"
                 message = f"there is no {noun} {name.value}{where}"

@@ -40,6 +40,7 @@ class Checked:
     files: tuple[str, ...] = ()  # that were read, as problems name them
     rules: int = 0  # how many they hold, readable or not
     shipped: tuple[int, int] = (0, 0)  # how many of the files and of the rules are driftwatch's own
+    off: int = 0  # how many of the rules are off everywhere
     unchecked: bool = False  # rules name receivers, and there is no configuration to hold them to
 
 
@@ -57,6 +58,7 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
         files=tuple(order),
         rules=len(reading.rules),
         shipped=(len(own), sum(one.file.path in own for one in reading.rules)),
+        off=sum(not rule.is_evaluated for rule in reading.book.rules),
         unchecked=configured is None and names_receivers,
     )
 

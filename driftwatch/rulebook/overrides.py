@@ -28,7 +28,7 @@ from driftwatch.model import Severity
 from driftwatch.rulebook.rules import Override, Rule, pool_pattern
 from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
 from driftwatch.settings import Settings
-from driftwatch.yaml_models import Duration, fault, mappings_at, near, place_of
+from driftwatch.yaml_models import Duration, fault, mappings_at, near_or_all, place_of
 from driftwatch.yaml_partly import read_partly
 from driftwatch.yaml_positions import Entries, YamlFile
 
@@ -144,7 +144,7 @@ def _note_no_rule(
         place = place_of(entries, ("labels",), to_key=True)
         file.add(place, "unknown-alert", message, f"its rules: {', '.join(named)}")
         return
-    hint = near(alert, alerts) or f"alerts: {', '.join(sorted(alerts))}"
+    hint = near_or_all(alert, alerts, "alerts")
     place = place_of(entries, ("alert",))
     file.add(place, "unknown-alert", f"there is no alert {alert} in the rules", hint)
 
@@ -167,5 +167,5 @@ def _note_pools(
     for number, text in enumerate(override.pools if pools else ()):
         if not any(re.search(pool_pattern([text]), pool) for pool in pools):
             message = f"no pool of the configuration is called {text}"
-            hint = near(text, pools) or f"pools: {', '.join(sorted(pools))}"
+            hint = near_or_all(text, pools, "pools")
             file.add(place_of(entries, ("pools", number)), "unknown-pool", message, hint, "warning")

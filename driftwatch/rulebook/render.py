@@ -26,6 +26,7 @@ def render_problems(
     files: int | None = None,
     rules: int | None = None,
     shipped: tuple[int, int] = (0, 0),
+    off: int = 0,
     terminal: bool = False,
 ) -> str:
     """Every problem and the verdict: ``1 error in 16 files (15 shipped), 26 rules (25 shipped)``.
@@ -35,6 +36,7 @@ def render_problems(
         files: how many files were read; None = as many as have problems.
         rules: how many rules were read; None = print no number.
         shipped: how many of the files and of the rules are driftwatch's own.
+        off: how many of the rules are off.
         terminal: in 80 columns; elsewhere no line is wrapped.
     """
     errors = sum(problem.severity == "error" for problem in problems)
@@ -46,7 +48,7 @@ def render_problems(
     where += [plural(rules, "rule")] if rules is not None else []
     ours = [f" ({number} shipped)" if number else "" for number in shipped]
     texts = (text + of_ours for text, of_ours in zip(where, ours, strict=False))
-    verdict = f"{', '.join(counts)} in {', '.join(texts)}"
+    verdict = f"{', '.join(counts)} in {', '.join(texts)}" + (f", {off} off" if off else "")
     return "\n".join([*(_one(problem, terminal) for problem in problems), verdict])
 
 

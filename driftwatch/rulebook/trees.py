@@ -21,7 +21,7 @@ from driftwatch.condition import parse_condition
 from driftwatch.diagnose.tree import UNDETERMINED, Leaf, LeafKind, Node, Tree
 from driftwatch.knobs import KNOBS
 from driftwatch.rulebook.values import Column, RulePart, When
-from driftwatch.yaml_models import fault, near, nearest, node_at, place_of
+from driftwatch.yaml_models import fault, near_or_all, nearest, node_at, place_of
 from driftwatch.yaml_partly import read_model, read_partly
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile, plain
 from driftwatch.yaml_positions import Node as YamlNode
@@ -59,14 +59,14 @@ class NodeInFile(RulePart):
         for column in self.not_asked:
             if column not in self.when.columns:
                 message = f"not_asked names {column}, which the condition does not read"
-                hint = near(column, self.when.columns)
+                hint = near_or_all(column, self.when.columns, "columns")
                 raise fault("unknown-column", message, hint, inner=("not_asked", column, "[key]"))
         return self
 
 
 def _knob(name: str) -> str:
     if name not in KNOBS:
-        hint = near(name, KNOBS) or f"knobs: {', '.join(sorted(KNOBS))}"
+        hint = near_or_all(name, KNOBS, "knobs")
         raise fault("unknown-knob", f"there is no knob {name}", hint)
     return name
 
@@ -174,7 +174,7 @@ def read_tree(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> ReadT
     start = node_at(root, ("start",))
     first = start.value if isinstance(start, Scalar) else None
     if isinstance(start, Scalar) and first not in nodes:
-        hint = near(str(first), nodes)
+        hint = near_or_all(str(first), nodes, "nodes")
         file.add(start.place, "unknown-node", f"there is no node {first}", hint)
         first = nearest(str(first), nodes)
     if first not in nodes:
@@ -202,7 +202,8 @@ def _base(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> Tree | No
     base = trees.get(name) if name is not None else None
     place = place_of(root, ("continues",))
     if name is not None and base is None:
-        file.add(place, "unknown-tree", f"there is no tree {name}", near(name, trees))
+        hint = near_or_all(name, trees, "trees")
+        file.add(place, "unknown-tree", f"there is no tree {name}", hint)
         base = trees.get(nearest(name, trees) or "")
     elif base is not None and base.continues is not None:
         message = f"{name} continues {base.continues} itself: continue that one"
@@ -237,7 +238,7 @@ def _led(file: YamlFile, node: Entries, way: str, names: Collection[str]) -> str
         return None
     if target.value in names:
         return target.value
-    help_text = near(target.value, names)
+    help_text = near_or_all(target.value, names, "nodes and leaves")
     if target.value == UNDETERMINED:
         help_text = "an unknown answer goes there by itself"
     message = f"there is no node or leaf {target.value}"

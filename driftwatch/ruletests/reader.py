@@ -24,7 +24,7 @@ from driftwatch.ruletests.cases import Expectation, RuleTest, RuleTestFile
 from driftwatch.ruletests.series import MOST_MINUTES, Evidence, Places, evidence_of
 from driftwatch.ruletests.timeline import recording_path, window_of
 from driftwatch.settings import Settings
-from driftwatch.yaml_models import Location, near, note_duplicates
+from driftwatch.yaml_models import Location, near, near_or_all, note_duplicates
 from driftwatch.yaml_partly import read_right
 from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml, yaml_files
 
@@ -94,7 +94,7 @@ def _note_alerts(one: Expectation, book: Rulebook, here: Places) -> None:
                 here.add(location, "disabled", f"{name} is off (enabled: false): it never fires")
             elif name not in names:
                 message = f"there is no alert {name} in the rules"
-                here.add(location, "unknown-alert", message, near(name, names))
+                here.add(location, "unknown-alert", message, near_or_all(name, names, "alerts"))
 
 
 def _note_tree(test: RuleTest, one: Expectation, book: Rulebook, here: Places) -> None:
@@ -104,7 +104,7 @@ def _note_tree(test: RuleTest, one: Expectation, book: Rulebook, here: Places) -
         return
     if one.tree is not None and one.tree not in book.trees:
         message = f"there is no tree {one.tree} in the rules"
-        here.add(("tree",), "unknown-tree", message, near(one.tree, book.trees))
+        here.add(("tree",), "unknown-tree", message, near_or_all(one.tree, book.trees, "trees"))
         return
     if one.pool is not None and test.series is not None and (one.leaf or one.path):
         here.add(("pool",), "value", "only a target has a path, a pool has none", "target: …")
@@ -125,12 +125,14 @@ def _note_leaf_and_path(one: Expectation, trees: Collection[Tree], here: Places)
     where = f" in tree {next(iter(trees)).name}" if len(trees) == 1 else ""
     if one.leaf is not None and one.leaf not in leaves:
         message = f"there is no leaf {one.leaf}{where}"
-        here.add(("leaf",), "unknown-leaf", message, near(one.leaf, leaves))
+        here.add(("leaf",), "unknown-leaf", message, near_or_all(one.leaf, leaves, "leaves"))
     nodes = {node for tree in trees for node in tree.nodes}
     for node in one.path:
         if node not in nodes:
             message = f"there is no node {node}{where}"
-            here.add(("path", node, "[key]"), "unknown-node", message, near(node, nodes))
+            here.add(
+                ("path", node, "[key]"), "unknown-node", message, near_or_all(node, nodes, "nodes")
+            )
 
 
 FOLDER = "tests"

@@ -28,7 +28,7 @@ from driftwatch.evidence import BY_NAME, Column, DType
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.ruletests.cases import INHERITS, RuleTest, RuleTestFile
 from driftwatch.signals.rows import SERVING_SCHEMA
-from driftwatch.yaml_models import Location, near, node_at, place_of
+from driftwatch.yaml_models import Location, near, near_or_all, node_at, place_of
 from driftwatch.yaml_positions import Entries, Node, Place, Scalar, YamlFile, plain, read_yaml
 
 Value = float | bool | str | None
@@ -311,7 +311,7 @@ def _base(whole: RuleTestFile, name: str | None, of_file: Places, of_test: Place
         circle = " → ".join([*rows, name])
         named_in.add(location, "circle", f"a base that begins with itself: {circle}")
     elif name is not None and name not in shipped_bases():
-        hint = near(name, {*whole.bases, *shipped_bases()})
+        hint = near_or_all(name, {*whole.bases, *shipped_bases()}, "bases")
         named_in.add(location, "unknown-base", f"there is no base {name}", hint)
     return dict(ChainMap(*rows.values(), dict(shipped_bases().get(name or "", {}))))
 

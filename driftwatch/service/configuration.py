@@ -21,6 +21,7 @@ from driftwatch.collect.startup import (
     merge,
 )
 from driftwatch.errors import ConfigError, Problem, UsageError
+from driftwatch.incidents.planner import FIRST_RECEIVER
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
@@ -278,10 +279,8 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
         help_text = "sources: [{pages: [http://host:8000/metrics]}]"
         problems.append(_warning(path, "no-sources", "no sources: nothing is watched", help_text))
     if not settings.receivers:
-        help_text = "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]"
-        problems.append(
-            _warning(path, "no-receivers", "no receivers: nobody gets a page", help_text)
-        )
+        what = "no receivers: nobody gets a page"
+        problems.append(_warning(path, "no-receivers", what, FIRST_RECEIVER))
     return problems
 
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DriftwatchError, Problem
+from driftwatch.incidents.planner import FIRST_RECEIVER
 from driftwatch.model import Severity
 from driftwatch.pipeline.plan import Plan
 from driftwatch.receivers.registry import Receiver, receivers_of, subscriptions_of
@@ -23,7 +24,6 @@ AT_START = (
     "heartbeat",
 )  # fmt: skip
 _SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-_RECEIVER = "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}, severities: [page]}]"
 Checked = tuple[Settings, Plan, list[Receiver]]
 
 
@@ -109,7 +109,7 @@ class Reload:
         self._log.info("receivers", **each)
         if routes.of_severity("page").reaches_nobody:
             why = "no receiver takes pages" if routes.names else "there are no receivers"
-            self._log.warning("nobody gets a page", reason=why, help=_RECEIVER)
+            self._log.warning("nobody gets a page", reason=why, help=FIRST_RECEIVER)
 
 
 def _named(of: Mapping[str, Collection[str]], every: Collection[str]) -> str:

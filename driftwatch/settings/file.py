@@ -95,8 +95,9 @@ class HeartbeatSettings(WithSecrets):
         return self
 
 
-def checked_listen(text: str) -> str:
+def checked_listen(value: object) -> str:
     """A host and a port; an IPv6 address in brackets."""
+    text = str(value)
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ValueError("an address to listen on is host:port, such as 127.0.0.1:9095")
@@ -116,7 +117,7 @@ def _network(value: object) -> IPv4Network | IPv6Network:
         raise ValueError("an address or network, such as 10.0.0.7 or 10.0.0.0/24") from None
 
 
-Listen = Annotated[str, AfterValidator(checked_listen)]
+Listen = Annotated[str, BeforeValidator(checked_listen)]
 Network = Annotated[
     IPv4Network | IPv6Network, BeforeValidator(_network), WithJsonSchema({"type": "string"})
 ]

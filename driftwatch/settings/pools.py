@@ -19,7 +19,7 @@ from driftwatch.settings.values import (
     Text,
     below,
 )
-from driftwatch.yaml_models import Part
+from driftwatch.yaml_models import Part, fault
 
 
 def _named(name: str, info: ValidationInfo) -> str:
@@ -62,7 +62,7 @@ class ServingSettings(Part):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (why := refusal({name: getattr(self, name, None) for name in KNOBS})) is not None:
-            raise ValueError(why)
+            raise fault("value", why, inner=("max_num_batched_tokens",))
         return self
 
 

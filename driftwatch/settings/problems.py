@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from driftwatch.errors import Problem
 from driftwatch.settings.values import LOOKS_SECRET
-from driftwatch.yaml_models import Location, near, node_at
+from driftwatch.yaml_models import Location, near_or_all, nearest, node_at
 from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
 NO_SECRET = ("ca_file", "recording", "startup_log")
@@ -37,14 +37,14 @@ def checked_receivers(file: YamlFile, root: Entries) -> None:
     for wanted in _wanted(root):
         if isinstance(wanted, Scalar) and wanted.value is not None and wanted.value not in names:
             text = str(wanted.value)
-            choice = f"receivers: {', '.join(sorted(names))}" if names else "there is none"
-            message = f"there is no receiver {text}"
-            file.add(wanted.place, "unknown-receiver", message, near(text, names) or choice)
+            help_text = near_or_all(text, names, "receivers") or "there is none"
+            file.add(wanted.place, "unknown-receiver", f"there is no receiver {text}", help_text)
 
 
 def receiver_names(root: Entries) -> set[str]:
-    """Names that the file gives to receivers, well or not."""
-    there = [node_at(one, ("name",)) for one in _items(node_at(root, ("receivers",)))]
+    """Names that the file gives to receivers, well or not, also under a misspelt key."""
+    key = "receivers" if "receivers" in root.entries else nearest("receivers", root.entries) or ""
+    there = [node_at(one, ("name",)) for one in _items(node_at(root, (key,)))]
     return {str(node.value) for node in there if isinstance(node, Scalar)}
 
 

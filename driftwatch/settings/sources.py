@@ -19,6 +19,9 @@ from driftwatch.settings.values import (
 )
 from driftwatch.yaml_models import Part
 
+# of the API, and of the pages that people copy the address from
+_PATHS = ("/api/v1/query", "/api/v1", "/graph", "/query", "/targets", "/metrics")
+
 
 class BasicAuth(WithSecrets):
     """HTTP basic authentication."""
@@ -30,9 +33,7 @@ class BasicAuth(WithSecrets):
 class PrometheusSource(WithSecrets):
     """A Prometheus-compatible API."""
 
-    prometheus: Annotated[Url, base_url("/api/v1/query", "/api/v1")] = Field(
-        description="base URL of the API"
-    )
+    prometheus: Annotated[Url, base_url(*_PATHS)] = Field(description="base URL of the API")
     match: Labels = Field(default_factory=dict, description="labels that a vLLM series must carry")
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")

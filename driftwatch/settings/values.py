@@ -68,12 +68,14 @@ def below(path: Path, info: ValidationInfo) -> Path:
 
 
 def base_url(*paths: str) -> AfterValidator:
-    """Refuses a URL that ends with one of the paths, which driftwatch adds itself."""
+    """Refuses a URL that ends with one of the paths: those of the API driftwatch adds itself."""
 
     def checked(url: str) -> str:
         for path in paths:
             if url.rstrip("/").endswith(path):
-                raise fault("value", f"driftwatch adds {path} itself", f"leave {path} out")
+                message = "the address of the API is wanted here, without the path of a page"
+                message = f"driftwatch adds {path} itself" if path.startswith("/api/") else message
+                raise fault("value", message, f"leave {path} out")
         return url
 
     return AfterValidator(checked)
