@@ -52,7 +52,7 @@ _PATTERNS = {
     "^[A-Za-z_]": "a label's name has letters, digits and _ and does not begin with a digit",
 }
 _LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
-_LISTED = 30  # names in a help
+_LISTED = 20  # names in a help
 _FAULT: Literal["fault"] = "fault"
 
 

@@ -239,6 +239,8 @@ def _print(
     _wrapped(_verdict(result, checks), 1)
     if able := [rule for rule, can in result.rules.items() if can]:
         _wrapped(f"can fire {_names(able)}", 9)
+    for route in (one for one in checks if (one.where, one.status) == ("routes", "ok")):
+        _wrapped(f"{route.where:<8} {route.what}", 9)
     for group in [[one] for one in checks] if show_all else _reasons(result, checks):
         for text in _texts(result, group, show_all, place):
             _wrapped(text.replace(_LIST, f"{_LIST}{named}"), 9)

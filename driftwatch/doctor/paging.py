@@ -99,18 +99,32 @@ def secret_file_checks(files: Iterable[Path]) -> list[Check]:
 
 
 def route_checks(routes: Routes, rules: Iterable[Rule]) -> list[Check]:
-    """Whether pages and tickets reach somebody, whatever their labels."""
-    checks = []
+    """Whether pages and tickets reach somebody, whatever their labels, and who gets them."""
+    checks, taken = [], dict[str, list[str]]()
     severities: tuple[Severity, ...] = ("page", "ticket")
+    variants = [one for rule in rules for one in rule.variants]
     for severity in severities:
-        ids = [rule.id for rule in rules if any(one.severity == severity for one in rule.variants)]
         rest = routes.of_severity(severity)
-        if ids and rest.reaches_nobody:
+        if not any(one.severity == severity for one in variants):
+            continue
+        if rest.reaches_nobody:
             what = f"{severity}s reach nobody: {rest.why}"
             fix = "put the severity among a receiver's severities"
             status: Status = "MISSING" if severity == "page" else "WARNING"
             lost = (f"every {severity}",)
             checks.append(Check(status, "routes", what, lost, fix, setting=("receivers",)))
-        elif ids:
-            checks.append(Check("ok", "routes", f"{severity}s reach a receiver: {rest.why}"))
-    return checks
+        else:
+            taken.setdefault(_routes_text(routes, severity), []).append(f"{severity}s")
+    texts = (f"{' and '.join(each)}: {text}" for text, each in taken.items())
+    return [*checks, *(Check("ok", "routes", text) for text in texts)]
+
+
+def _routes_text(routes: Routes, severity: Severity) -> str:
+    """``chat → hook; every other pool → log, hook``."""
+    rules, pools = (
+        [n for n, own in of.items() if own] for of in (routes.of_rules, routes.of_pools)
+    )
+    of = {f"rule {name}": routes.of_alert(severity, rule=name) for name in rules}
+    of |= {name: routes.of_alert(severity, pool=name) for name in pools}
+    of |= {"every other pool" if of else "every pool": routes.of_severity(severity)}
+    return "; ".join(f"{name} → {', '.join(one.receivers)}" for name, one in of.items())

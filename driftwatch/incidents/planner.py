@@ -64,10 +64,14 @@ class Routes:
         return tuple(one.receiver for one in self.subscriptions)
 
     def of(self, incident: Incident) -> Route:
-        """Its rule's receivers, else its pool's, else all; only those that take its severity."""
-        pool, taking = incident.pool, self.of_severity(incident.severity)
+        """Who gets its messages."""
+        return self.of_alert(incident.severity, incident.rule, incident.pool)
+
+    def of_alert(self, severity: Severity, rule: str = "", pool: str = "") -> Route:
+        """The rule's receivers, else the pool's, else all; only those that take the severity."""
+        taking = self.of_severity(severity)
         for names, why in (
-            (self.of_rules.get(incident.rule, ()), f"receivers of rule {incident.rule}"),
+            (self.of_rules.get(rule, ()), f"receivers of rule {rule}"),
             (self.of_pools.get(pool, ()), f"receivers of pool {pool}"),
         ):
             if there := tuple(dict.fromkeys(name for name in names if name in taking.receivers)):

@@ -55,6 +55,8 @@ def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
     with _serve(_page(shared_data)) as server, DcgmExporter(dcgm_page([gpu])) as exporter:
         text = COMPLETE.format(url=server.url)
         text = text.replace("pools:", f"  - dcgm: ['{exporter.url}']\npools:", 1)
+        text = text.replace("stdout: {}}", "stdout: {}}, {name: log, stdout: {}}")
+        text = text.replace("    slo:", "    receivers: [oncall]\n    slo:")
         Path("driftwatch.yaml").write_text(text)
         code, out, _ = run("doctor")
         lines = out.splitlines()
@@ -62,7 +64,10 @@ def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
         assert lines[0] == "READY: 16 of 24 rules can fire; 6 cannot yet (LEARNING), 2 OFF"
         heads = {line[:8].strip() for line in lines[1:]} - {""}
         # the warning: fields that dcgm-exporter's own list leaves out
-        assert heads == {"can fire", "WARNING", "LEARNING", "OFF", "ok"}
+        assert heads == {"can fire", "routes", "WARNING", "LEARNING", "OFF", "ok"}
+        assert (
+            "routes   pages and tickets: rag-8b → oncall; every other pool → oncall, log" in lines
+        )
         code, out, _ = run("doctor", "--all")
         assert code == 0
         for words in ("page read", "declared, DCGM agrees", "OFF      ThroughputDown: "):

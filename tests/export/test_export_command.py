@@ -106,14 +106,17 @@ def test_promtool_takes_the_file(export: Callable[..., Result]) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_nothing_left_out_is_exit_0(export: Callable[..., Result]) -> None:
-    text = "groups: [{name: g, rules: [{alert: A, when: running_requests > 1, severity: page}]}]"
+def test_nothing_left_out_is_exit_0_and_a_note_names_what_differs(
+    export: Callable[..., Result],
+) -> None:
+    rule = "alert: A, when: running_requests > 1, severity: page, for: 5m"
+    text = f"groups: [{{name: g, rules: [{{{rule}}}]}}]"
     Path("rules.yaml").write_text(text, encoding="utf-8")
     config = CONFIG.partition("  overrides")[0]
     Path("driftwatch.yaml").write_text(config, encoding="utf-8")
     for to in FORMATS:
         answer = export("--to", to)
-        assert (answer.return_value, answer.stderr) == (0, ""), to
+        assert (answer.return_value, "Differs: `for` of A" in answer.stderr) == (0, True), to
 
 
 def test_rules_with_problems_are_not_exported(export: Callable[..., Result]) -> None:

@@ -88,6 +88,8 @@ def test_a_counter_that_falls_without_a_restart(shared_data: Path) -> None:
         shared_data, generation_tokens_total=pl.lit(0.0), process_start_time_seconds=later
     )
     assert _found(restarted, "a:1") == []
+    (once,) = _found(restarted.reverse().with_columns(time=restarted["time"]), "a:1")
+    assert (once.status, "went back once" in once.what) == ("WARNING", True)
 
 
 def test_what_the_page_contradicts_is_wrong(shared_data: Path) -> None:
