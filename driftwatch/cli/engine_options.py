@@ -92,14 +92,14 @@ class EngineSetup:
 
 
 def lab_command(
-    name: str, *options: Callable[[Any], Any], generation_tokens: float
+    name: str, *options: Callable[[Any], Any]
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A verb about a simulated server: its own options, then requests, server and vLLM's flags."""
     used = "arrivals and lengths" if name == "simulate" else "lengths"
     every: tuple[Callable[[Any], Any], ...] = (
         *options,
         option("--prompt-tokens", TOKENS, "Mean prompt.", default=512),
-        option("--generation-tokens", TOKENS, "Mean generation.", default=generation_tokens),
+        option("--generation-tokens", TOKENS, "Mean generation.", default=128),
         option("--requests file", FILE, f"Request log or trace: its {used}, instead of means."),
         option("--gpu", text="GPU of driftwatch's table, or a YAML file of one.", metavar="NAME"),
         option("--model", text="Model by its served name, or its config.json.", metavar="NAME"),

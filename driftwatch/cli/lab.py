@@ -61,7 +61,6 @@ _LIMITS = {
     "simulate",
     option("--rate", RATE, "Without --requests: requests a second, Poisson."),
     option("--concurrency", COUNT, "Closed loop: so many clients, times of arrival are not used."),
-    generation_tokens=128,
 )
 def simulate_command(
     rate: float | None, concurrency: int | None, as_json: bool, **flags: Any
@@ -200,7 +199,6 @@ class Comparison:
 
 @lab_command(
     "compare",
-    generation_tokens=128,
 )
 def compare_command(as_json: bool, **flags: Any) -> int:
     """Compare ways of batching: static, dynamic, continuous, hybrid.

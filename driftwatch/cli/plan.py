@@ -24,7 +24,6 @@ _HEADER = ("batch", "tokens/s", "a user", "ITL ms", "decode bound by", "KV GiB",
 @lab_command(
     "plan",
     option("--slo", SLO, "Target of the time per output token: tpot=50ms."),
-    generation_tokens=256,
 )
 def command(slo: Slo | None, as_json: bool, **flags: Any) -> int:
     """How many requests fit a server's memory, and how fast it is with them.
@@ -137,11 +136,13 @@ def _details(document: Mapping[str, Any]) -> Iterator[str]:
         f"{fits['longest_full']:,} as the longest ({mix['longest_tokens']:,}: no preemption), "
         f"{fits['reserved']:,} without paging."
     )
+    is_roofline = document["step_time_source"] == "roofline"
+    origin = "roofline at max_num_seqs, for simulate" if is_roofline else "given"
     yield (
         "ITL includes the prompts that are computed in between. "
-        f"--step-time {document['step_time']} ({document['step_time_source']})."
+        f"--step-time {document['step_time']} ({origin})."
     )
-    if document["step_time_source"] == "roofline":
+    if is_roofline:
         low, high = (
             last[f"tokens_per_second_{end}"] / last["tokens_per_second"] for end in ("low", "high")
         )

@@ -71,11 +71,11 @@ class Server:
             **{**self.types, "tensor_parallel": split or self.tensor_parallel_size},
         )
 
-    def step_time(self, efficiency: Efficiency = STATED) -> StepTime:
-        """The measured one, else the roofline at max_num_seqs."""
+    def step_time(self, efficiency: Efficiency = STATED, batch: int | None = None) -> StepTime:
+        """The measured one, else the roofline at a batch; None = max_num_seqs."""
         return self.measured or roofline(
             *(self.gpu, self.model),
-            decode_batch=self.configuration.max_num_seqs,
+            decode_batch=batch or self.configuration.max_num_seqs,
             efficiency=efficiency,
             **self.types,
         )
@@ -201,7 +201,7 @@ def plan(server: Server, mix: Mix, tpot_seconds: float | None) -> dict[str, Any]
     fits = fits_together(memory, model, mix, server.max_model_len)
 
     def speed(batch: int, efficiency: Efficiency = STATED) -> BatchSpeed:
-        return batch_speed(batch, server.step_time(efficiency), mix, model)
+        return batch_speed(batch, server.step_time(efficiency, batch), mix, model)
 
     def row(batch: int) -> dict[str, Any]:
         kv_bytes = batch * fits.resident_tokens * memory.kv_per_token  # of one GPU

@@ -73,6 +73,9 @@ def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
     found = document(run, *H100, "--requests", trace)
     assert found["mix"]["requests"] == 19_366
     assert found["fits"]["running"] > found["fits"]["longest_full"] > found["fits"]["reserved"]
+    plans = [document(run, *H100, "--max-num-seqs", seqs)["batches"][:7] for seqs in (64, 256)]
+    few, many = ([row["tokens_per_second"] for row in rows] for rows in plans)
+    assert few == many  # what may run besides makes no batch slower
 
 
 def test_simulated_throughput_is_that_of_the_law(run: Run) -> None:
@@ -115,7 +118,7 @@ def test_a_broken_log_is_told_line_by_line(run: Run) -> None:
 
 def asked(*flags: str) -> EngineSetup:
     """What a verb of the lab takes from its flags."""
-    command = lab_command("asked", generation_tokens=1)(lambda **flags: engine_of(flags))
+    command = lab_command("asked")(lambda **flags: engine_of(flags))
     found = command.main(list(flags), standalone_mode=False)
     assert isinstance(found, EngineSetup)
     return found
