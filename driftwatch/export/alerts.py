@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, get_args
 
-from driftwatch.rulebook.rules import Rule
+from driftwatch.rulebook.rules import Rule, quoted
 from driftwatch.service.metrics import EVERY_TARGET, LEFT_OUT, RULE, RULES_LEFT_OUT
 
 TARGET_LABELS = ("pool", "instance", "engine")  # they name the server of an alert
@@ -148,16 +148,6 @@ def _literal(text: str) -> str:
     return text.replace("{{", '{{ "{{" }}')
 
 
-def quoted(text: str) -> str:
-    """A text as PromQL writes it.
-
-    >>> print(quoted('a"b'))
-    "a\\"b"
-    """
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
 Format = Literal["prometheus", "kubernetes"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _WIDTH = 98
@@ -234,7 +224,8 @@ def _rule(alert: Alert, names: Sequence[str]) -> Iterator[str]:
     yield "  expr: |-"
     expression = alert.expression({"severity": rule.severity, **labels})
     yield from (f"    {line}" for line in expression.splitlines())
-    for key, seconds in (("for", alert.pending_seconds), ("keep_firing_for", alert.keep_seconds)):
+    keep_seconds = _after_first(rule.keep_firing_for_seconds)
+    for key, seconds in (("for", alert.pending_seconds), ("keep_firing_for", keep_seconds)):
         if seconds:
             minutes = seconds // 60 + 1
             yield f"  {key}: {seconds:.0f}s # {minutes:.0f} minutes, from the first to the last"

@@ -307,17 +307,13 @@ def _until(one: Variant) -> Iterator[Problem]:
 
 def tree_problems(one: ReadTree) -> Iterator[Problem]:
     """Every lint of a tree, of one with problems as far as it could be read."""
-    of_conditions = [found for clause in _clauses(one) for found in clause_problems(clause)]
+    there = node_at(one.entries, ("nodes",))
+    nodes = there.entries.values() if isinstance(there, Entries) else ()
+    clauses = [c for _, of in nodes if isinstance(of, Entries) for c in clauses_of(one.file, of)]
+    of_conditions = [found for clause in clauses for found in clause_problems(clause)]
     yield from of_conditions
     if one.partly is not None and all(found.severity != "error" for found in of_conditions):
         yield from _dead_ends(one, one.partly)
-
-
-def _clauses(one: ReadTree) -> Iterator[Clause]:
-    nodes = node_at(one.entries, ("nodes",))
-    for _, entries in nodes.entries.values() if isinstance(nodes, Entries) else ():
-        if isinstance(entries, Entries):
-            yield from clauses_of(one.file, entries)
 
 
 def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:

@@ -76,11 +76,6 @@ class OverrideInFile(RulePart):
         """The fields of the rule that it changes."""
         return {k: v for k, v in dict(self).items() if v is not None and k not in _SELECTORS}
 
-    def changes_rule(self, rule: Rule) -> bool:
-        """Whether it changes the rule."""
-        labels = {**rule.labels, "severity": rule.severity}
-        return rule.alert == self.alert and self.labels.items() <= labels.items()
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadOverride:
@@ -111,7 +106,12 @@ def overridden(
         if override is None:
             continue
         is_whole = right is entries
-        fitting = [rule for rule in rules if override.changes_rule(rule)]
+        fitting = [
+            rule
+            for rule in rules
+            if rule.alert == override.alert
+            and override.labels.items() <= {**rule.labels, "severity": rule.severity}.items()
+        ]
         if alerts is not None and not fitting:
             _note_no_rule(file, entries, override, rules, alerts)
         _note_severity(file, entries, override, fitting)

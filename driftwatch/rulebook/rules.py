@@ -308,9 +308,15 @@ def _identity(rule: Rule, *, severity: bool) -> str:
     if not labels:
         return rule.alert
     return rule.alert + "{" + ", ".join(
-        f'{name}="{_escape(value)}"' for name, value in sorted(labels.items())
+        f"{name}={quoted(value)}" for name, value in sorted(labels.items())
     ) + "}"  # fmt: skip
 
 
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def quoted(text: str) -> str:
+    """A text as PromQL writes it.
+
+    >>> print(quoted('a"b'))
+    "a\\"b"
+    """
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

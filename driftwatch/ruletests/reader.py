@@ -157,7 +157,10 @@ def files_of(
     tests = [beside(one) for one in rules or (shipped("rules"),)]
     if rules and config is not None and not any(one.is_dir() for one in tests):
         tests.append(config.parent / FOLDER)
-    paths = dict.fromkeys(map(_tests_of, named) if named else tests)
+    # of a folder of rules the folder with its tests
+    inner = {one: one / FOLDER for one in named if one.name != FOLDER}
+    own = [inner[one] if one in inner and inner[one].is_dir() else one for one in named]
+    paths = dict.fromkeys(own or tests)
     files: dict[Path, YamlFile] = {}
     for path in paths:
         inside = [one for one in yaml_files(path) if one.exists()]
@@ -172,12 +175,6 @@ def files_of(
 
 def _is_test(file: YamlFile) -> bool:
     return kind_of(file.root) == "tests" or (file.root is None and bool(file.problems))
-
-
-def _tests_of(path: Path) -> Path:
-    """The folder with the tests of a folder of rules; any other path as it is."""
-    inside = path / FOLDER
-    return inside if path.name != FOLDER and inside.is_dir() else path
 
 
 def beside(rules: Path) -> Path:
@@ -288,9 +285,9 @@ def _rule_paths(
     if not whole.rule_files:
         above = resolved(folder).parent
         configured = {resolved(one if one.is_dir() else one.parent) for one in rules}
-        if resolved(folder).name != FOLDER or above in configured or not _has_rules(above):
-            return tuple(rules)
-        return (above,)
+        own = resolved(folder).name == FOLDER and above not in configured
+        kinds = (kind_of(read_yaml(one).root) for one in yaml_files(above) if own)
+        return (above,) if "rules" in kinds else tuple(rules)
     paths = tuple(resolved(folder / name) for name in whole.rule_files)
     before, places = len(file.problems), Places(file, root)
     for number, path in enumerate(paths):
@@ -298,7 +295,3 @@ def _rule_paths(
             message = f"there is no {whole.rule_files[number]} beside this file"
             places.add(("rule_files", number), "no-files", message)
     return paths if len(file.problems) == before else None
-
-
-def _has_rules(folder: Path) -> bool:
-    return any(kind_of(read_yaml(file).root) == "rules" for file in yaml_files(folder))
