@@ -18,7 +18,7 @@ _GIB = 2**30
 _MIX_SIZE = 2000  # requests of a mix that is given by its means
 _MOST_READ = 50_000  # of a file: more change no figure by 1 %
 _LIMITS = {"kv_cache": "the KV cache", "max_num_seqs": "max_num_seqs", "tpot": "the target"}
-_HEADER = ("batch", "tokens/s", "a user", "ITL ms", "decode bound by", "KV GiB", "GPU GiB", "fits")
+_HEADER = ("batch", "tokens/s", "a user", "ITL ms", "KV GiB", "GPU GiB", "fits")
 
 
 @lab_command(
@@ -106,7 +106,6 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
         figure(row["tokens_per_second"]),
         figure(row["tokens_per_second_per_user"]),
         figure(1000 * row["itl_seconds"]),
-        row["decode_bound_by"],
         figure(row["kv_bytes"] / _GIB),
         figure(row["memory_bytes"] / _GIB),
         "yes" if row["fits"] else "no",

@@ -26,26 +26,12 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.numbers import cut, duration
 from driftwatch.service.configuration import sources_of
 from driftwatch.service.probes import asker_of
-from driftwatch.settings import (
-    DcgmSource,
-    NvmlSource,
-    PagesSource,
-    PrometheusSource,
-    RecordingSource,
-    Settings,
-    SourceSettings,
-)
+from driftwatch.settings import PagesSource, PrometheusSource, Settings, SourceSettings
+from driftwatch.settings.sources import SOURCE_KINDS
 
 _BACK = timedelta(minutes=5)
 _WHERE_CHARACTERS, _CHARACTERS = 100, 300
 _SHOWN_PROBLEMS = 3  # of a source; the rest is counted
-_KINDS: Mapping[type, str] = {
-    PrometheusSource: "prometheus",
-    PagesSource: "pages",
-    RecordingSource: "recording",
-    DcgmSource: "dcgm",
-    NvmlSource: "nvml",
-}
 _COARSE_SECONDS = 30.0  # 20 scrapes in the ten minutes of a share
 _USUAL_SECONDS = 15.0  # between two scrapes of a target whose interval is unknown
 _BLIND_SECONDS = 60.0  # a minute without two scrapes has no rates
@@ -145,7 +131,8 @@ def _answer_of(
     source: Source, collected: Collected, setting: SourceSettings, number: int
 ) -> SourceAnswer:
     """How one source answered, under its own name."""
-    kind, name = _KINDS[type(setting)], source.name
+    kind = next(kind for kind, model in SOURCE_KINDS.items() if isinstance(setting, model))
+    name = source.name
     if kind != "prometheus":
         name = f"{kind} {number}"
     return SourceAnswer(

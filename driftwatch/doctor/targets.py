@@ -158,14 +158,13 @@ def counters(scrapes: pl.DataFrame) -> Iterator[TargetCheck]:
     for row in engines.iter_rows(named=True):
         fallen = [BY_COLUMN[c].wire_name for c in _COUNTERS if row[c]]
         key = TargetKey(*(row[c] for c in by))
-        if row["back"] > 1:
-            what = "its start time goes back and forth: several servers answer at this address"
-        elif row["back"]:
+        if row["back"] == 1:
             what = "its start time went back once: another server answers now, or a clock was set"
-            yield TargetCheck(
-                key, "WARNING", what, fix="is it the right server? Then nothing to do"
-            )
+            fix = "is it the right server? Then nothing to do"
+            yield TargetCheck(key, "WARNING", what, fix=fix)
             continue
+        if row["back"]:
+            what = "its start time goes back and forth: several servers answer at this address"
         elif fallen:
             what = f"{fallen[0]} falls though the server did not start again: are two summed up?"
         else:

@@ -21,7 +21,6 @@ from driftwatch.simulate.roofline import (
     SLOWEST,
     STATED,
     Efficiency,
-    decode_bound_by,
     roofline,
 )
 from driftwatch.simulate.step_time import StepTime, describe
@@ -209,9 +208,6 @@ def plan(server: Server, mix: Mix, tpot_seconds: float | None) -> dict[str, Any]
             **asdict(speed(batch)),
             "tokens_per_second_low": speed(batch, SLOWEST).tokens_per_second,
             "tokens_per_second_high": speed(batch, FASTEST).tokens_per_second,
-            "decode_bound_by": decode_bound_by(
-                server.gpu, model, batch, context=round(mix.context_tokens_mean), **server.types
-            ),
             "kv_bytes": kv_bytes,
             "memory_bytes": memory.requested - max(0, memory.kv) + kv_bytes,
             "fits": batch <= fits.running,

@@ -87,14 +87,16 @@ def _kind_of_source(value: object) -> str | None:
     """The tag of a source; tags stand in parentheses so that no key can be taken for one."""
     if isinstance(value, Mapping):
         # a Prometheus source has a dcgm switch of its own
-        kinds = [kind for kind in _KINDS if kind in value]
+        kinds = [kind for kind in SOURCE_KINDS if kind in value]
         if "prometheus" in kinds and "dcgm" in kinds:
             kinds.remove("dcgm")
         return f"({kinds[0]})" if len(kinds) == 1 else None
-    return next((f"({name})" for name, kind in _KINDS.items() if isinstance(value, kind)), None)
+    return next(
+        (f"({name})" for name, kind in SOURCE_KINDS.items() if isinstance(value, kind)), None
+    )
 
 
-_KINDS: Mapping[str, type[Part]] = {
+SOURCE_KINDS: Mapping[str, type[Part]] = {
     "prometheus": PrometheusSource,
     "pages": PagesSource,
     "recording": RecordingSource,

@@ -118,29 +118,6 @@ def roofline(
     )
 
 
-def decode_bound_by(
-    gpu: Gpu,
-    model: Model,
-    batch: int,
-    *,
-    context: int,
-    dtype_bytes: float = 2.0,
-    tensor_parallel: int = 1,
-    kv_cache_dtype: str = "auto",
-) -> str:
-    """Whether decoding ``batch`` requests with ``context`` tokens is bound by compute or memory.
-
-    ``compute`` where its operations per byte are at least the GPU's, else ``memory``. Bytes are
-    weights and KV cache; activations between kernels are left out.
-    """
-    each = 2 * active_parameters(model, head=True) + attention_flops_per_pair(model) * context
-    kv = bytes_per_token(model, tensor_parallel=tensor_parallel, kv_cache_dtype=kv_cache_dtype)
-    weights = read_weights(model, batch) * dtype_bytes / tensor_parallel
-    intensity = batch * each / tensor_parallel / (weights + batch * (context + 1) * kv)
-    ridge = gpu.flops_per_second(dtype_bytes) / gpu.bandwidth_bytes_per_second
-    return "compute" if intensity >= ridge else "memory"
-
-
 def decode_row_bytes(model: Model) -> float:
     """Bytes moved for each decoding request besides weights and KV: activations and sampling.
 

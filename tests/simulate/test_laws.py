@@ -12,7 +12,7 @@ import pytest
 
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.hardware import gpu, model, shipped_hardware
+from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.roofline import (
     FASTEST,
@@ -20,7 +20,6 @@ from driftwatch.simulate.roofline import (
     STATED,
     Efficiency,
     active_parameters,
-    decode_bound_by,
     read_weights,
     roofline,
 )
@@ -49,20 +48,6 @@ def test_more_gpus_share_the_work_and_talk() -> None:
     assert talking.c0_seconds > roofline(gpu("H100"), big).c0_seconds / 4
     with pytest.raises(ImpossibleConfiguration, match="by 7 GPUs"):
         roofline(gpu("H100"), big, tensor_parallel=7)
-
-
-def test_decoding_is_bound_by_memory_until_the_batch_pays_for_the_weights() -> None:
-    machine, eight = gpu("H100"), model("llama-3.1-8b")
-    for card in shipped_hardware().gpus.values():
-        assert decode_bound_by(card, eight, 32, context=500) == "memory"
-    assert decode_bound_by(machine, eight, 1 << 20, context=100) == "compute"
-    # a long context brings more bytes than operations: no batch is enough
-    assert decode_bound_by(machine, eight, 1 << 20, context=2000) == "memory"
-    # a latent is small and serves all heads
-    assert decode_bound_by(machine, model("deepseek-v3"), 1 << 20, context=2000) == "compute"
-    # 2 · 7.5 G operations a request against as many bytes of weights, and 131,072 a token of KV
-    assert decode_bound_by(machine, eight, 320, context=0) == "compute"
-    assert decode_bound_by(machine, eight, 280, context=0) == "memory"
 
 
 def test_experts_are_read_as_tokens_reach_them() -> None:
