@@ -353,13 +353,12 @@ def send_test_page(receiver: str, config: Path, *, resolve: bool) -> int:
     from driftwatch.receivers.registry import build_senders, sample_pages
     from driftwatch.receivers.sender import message_of
     from driftwatch.settings import load_settings
-    from driftwatch.yaml_models import near
+    from driftwatch.yaml_models import near_or_all
 
     receivers = {one.name: one for one in load_settings(config).receivers}
     if receiver not in receivers:
-        named = f"receivers of {config}: {', '.join(receivers)}"
-        named = named if receivers else f"{config} has no receivers"
-        raise UsageError(f"no receiver {receiver!r}", help_text=near(receiver, receivers) or named)
+        names = near_or_all(receiver, receivers, f"receivers of {config}")
+        raise UsageError(f"no receiver {receiver!r}", help_text=names or f"{config} has none")
     settings = receivers[receiver]
     sender = build_senders([settings])[receiver]
     pages = sample_pages(receiver, SystemClock().now())

@@ -132,8 +132,7 @@ def _details(document: Mapping[str, Any]) -> Iterator[str]:
         f"{holds}: {fits['running']:,} requests at a random point of their life "
         f"({count(fits['resident_tokens'])} tokens each), {fits['mean_full']:,} of mean length at "
         f"their end ({count(mix['prompt_tokens_mean'])} + {count(mix['generation_tokens_mean'])}), "
-        f"{fits['longest_full']:,} as the longest ({mix['longest_tokens']:,}: no preemption), "
-        f"{fits['reserved']:,} without paging."
+        f"{fits['longest_full']:,} as the longest ({mix['longest_tokens']:,}: no preemption)."
     )
     is_roofline = document["step_time_source"] == "roofline"
     origin = "roofline at max_num_seqs, for simulate" if is_roofline else "given"

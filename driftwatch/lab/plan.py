@@ -109,16 +109,15 @@ def mix_of(prompt_tokens: Integers, generation_tokens: Integers, hinge_tokens: i
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """How many sequences the KV cache holds at one time, under four assumptions."""
+    """How many sequences the KV cache holds at one time, under three assumptions."""
 
     running: int  # each at a random point of its generation
     mean_full: int  # all of mean length, at their ends
     longest_full: int  # all as long as the longest, at their ends: no preemption can happen
-    reserved: int  # without paging, each reserving max_model_len
     resident_tokens: float  # KV tokens of a running sequence, with half a block of waste
 
 
-def fits_together(memory: MemoryPlan, model: Model, mix: Mix, max_model_len: int) -> Fits:
+def fits_together(memory: MemoryPlan, model: Model, mix: Mix) -> Fits:
     """The largest batches that the memory allows."""
     block, tokens = memory.block_size, memory.kv_tokens
 
@@ -131,7 +130,6 @@ def fits_together(memory: MemoryPlan, model: Model, mix: Mix, max_model_len: int
         running=int(tokens / resident),
         mean_full=whole(mean),
         longest_full=whole(mix.longest_tokens),
-        reserved=whole(max_model_len),
         resident_tokens=resident,
     )
 
@@ -197,7 +195,7 @@ def plan(server: Server, mix: Mix, tpot_seconds: float | None) -> dict[str, Any]
             **document,
             **{"fits": None, "reason": reason, "fitting_tensor_parallel_size": fewest},
         }
-    fits = fits_together(memory, model, mix, server.max_model_len)
+    fits = fits_together(memory, model, mix)
 
     def speed(batch: int, efficiency: Efficiency = STATED) -> BatchSpeed:
         return batch_speed(batch, server.step_time(efficiency, batch), mix, model)

@@ -91,9 +91,8 @@ def _kind_of_source(value: object) -> str | None:
         if "prometheus" in kinds and "dcgm" in kinds:
             kinds.remove("dcgm")
         return f"({kinds[0]})" if len(kinds) == 1 else None
-    return next(
-        (f"({name})" for name, kind in SOURCE_KINDS.items() if isinstance(value, kind)), None
-    )
+    known = SOURCE_KINDS.items()
+    return next((f"({name})" for name, kind in known if isinstance(value, kind)), None)
 
 
 SOURCE_KINDS: Mapping[str, type[Part]] = {

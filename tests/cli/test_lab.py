@@ -72,7 +72,7 @@ def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
     trace = str(shared_data / "traces/azure_2023_conv.csv.gz")
     found = document(run, *H100, "--requests", trace)
     assert found["mix"]["requests"] == 19_366
-    assert found["fits"]["running"] > found["fits"]["longest_full"] > found["fits"]["reserved"]
+    assert found["fits"]["running"] > found["fits"]["longest_full"]
     plans = [document(run, *H100, "--max-num-seqs", seqs)["batches"][:7] for seqs in (64, 256)]
     few, many = ([row["tokens_per_second"] for row in rows] for rows in plans)
     assert few == many  # what may run besides makes no batch slower
