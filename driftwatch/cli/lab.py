@@ -27,6 +27,7 @@ from driftwatch.lab.batchers import (
     MAX_WAIT_SECONDS,
     POLICIES,
     PREFILL_SHARE_RATIO,
+    batch_seconds,
     serve,
 )
 from driftwatch.lab.loads import STEADY_PART, Knee, Point
@@ -245,7 +246,9 @@ def _compare(
     configuration: SchedulerConfiguration, mix: Requests, step_time: StepTime
 ) -> Comparison:
     capacities = {name: lab.capacity(name, configuration, mix, step_time) for name in POLICIES}
-    limit_seconds = _LIMIT_FACTOR * float(np.quantile(lab.alone_seconds(mix, step_time), 0.99))
+    lengths = zip(mix.prompt_tokens.tolist(), mix.generation_tokens.tolist(), strict=True)
+    alone = [batch_seconds(step_time, 1, *one) for one in lengths]  # on an empty server
+    limit_seconds = _LIMIT_FACTOR * float(np.quantile(alone, 0.99))
     every, points = mix.at(np.zeros(_AT_EACH_RATE)), dict[str, list[Point]]()
     progress = Progress("comparing")
     for done, name in enumerate(POLICIES):

@@ -20,7 +20,7 @@ _TICKS = "start more driftwatch run, or read in their logs why ticks fail"
 _DELIVERIES = "driftwatch doctor --send-test {name}; what it missed is in driftwatch incidents"
 # given-up deliveries of so long count
 _DEAD_FOR = timedelta(days=7)
-_MOMENT = timedelta(minutes=10)
+_MINUTE, _MOMENT = timedelta(minutes=1), timedelta(minutes=10)
 # a minute without a verdict for one of these waits for a baseline; other reasons pass by themselves
 _WAITS = frozenset(("learning", "no_baseline", "other_server"))
 
@@ -53,7 +53,10 @@ def database_checks(store: Store, now: datetime) -> Iterator[Check]:
     for one in batches if len(batches) > 1 else ():
         where = f"batch {one.number}"
         if one.number in silent:
-            yield Check("MISSING", where, _silent(one, now), ("every rule",), _TICKS)
+            what = "nobody has ticked it yet"
+            if one.ticked_at is not None:
+                what = f"nobody has ticked it for {(now - one.ticked_at) // _MINUTE} min"
+            yield Check("MISSING", where, what, ("every rule",), _TICKS)
         else:
             yield Check("ok", where, _reached(one))
     for name, waiting in store.backlog(now - _DEAD_FOR).items():
@@ -61,12 +64,6 @@ def database_checks(store: Store, now: datetime) -> Iterator[Check]:
             what = f"{plural(waiting.dead, 'message')} given up in 7 days"
             fix = _DELIVERIES.format(name=name)
             yield Check("WARNING", name, what, ("pages to this receiver",), fix)
-
-
-def _silent(one: BatchProgress, now: datetime) -> str:
-    if one.ticked_at is None:
-        return "nobody has ticked it yet"
-    return f"nobody has ticked it for {(now - one.ticked_at) // timedelta(minutes=1)} min"
 
 
 def _reached(one: BatchProgress) -> str:

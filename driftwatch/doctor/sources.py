@@ -14,12 +14,7 @@ from driftwatch.collect.doubles import with_own_names
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.http import what_to_check
 from driftwatch.collect.prometheus.query import matchers, select
-from driftwatch.collect.schema import (
-    Collected,
-    Source,
-    SourceProblem,
-    empty_scrapes,
-)
+from driftwatch.collect.schema import Collected, Source, empty_scrapes
 from driftwatch.doctor.rules import Check, Setting, Status, TargetCheck
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
@@ -131,6 +126,10 @@ def _answer_of(
     source: Source, collected: Collected, setting: SourceSettings, number: int
 ) -> SourceAnswer:
     """How one source answered, under its own name."""
+    problems = (  # the reason first: where may be a long query
+        p.reason if p.where == source.name else f"{p.reason} ({cut(p.where, _WHERE_CHARACTERS)})"
+        for p in collected.problems
+    )
     kind = next(kind for kind, model in SOURCE_KINDS.items() if isinstance(setting, model))
     name = source.name
     if kind != "prometheus":
@@ -142,15 +141,9 @@ def _answer_of(
         frozenset(key.instance for key in collected.targets)
         | frozenset(collected.scrapes["instance"].unique()),
         source.settle_seconds,
-        problems=tuple(_in_words(problem, source.name) for problem in collected.problems),
+        problems=tuple(problems),
         gpus=collected.gpus.height,
     )
-
-
-def _in_words(problem: SourceProblem, source: str) -> str:
-    """The reason first: where may be a long query."""
-    where = cut(problem.where, _WHERE_CHARACTERS)
-    return problem.reason if problem.where == source else f"{problem.reason} ({where})"
 
 
 def _mended(answer: SourceAnswer, source: PrometheusSource) -> SourceAnswer:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from driftwatch.arrays import Floats
-from driftwatch.lab.batchers import BATCH_SIZE, DYNAMIC, STATIC, Served, batch_seconds, serve
+from driftwatch.lab.batchers import BATCH_SIZE, DYNAMIC, STATIC, Served, serve
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -124,12 +124,6 @@ def capacity(
         return None
     first, last = ends[len(ends) // 10], ends[(9 * len(ends)) // 10 - 1]
     return figures(served, float(first), float(last)).requests_per_second or None
-
-
-def alone_seconds(requests: Requests, step_time: StepTime) -> Floats:
-    """Each request's end-to-end time on an empty server, its prompt in one step."""
-    lengths = zip(requests.prompt_tokens.tolist(), requests.generation_tokens.tolist(), strict=True)
-    return np.array([batch_seconds(step_time, 1, *one) for one in lengths])
 
 
 def ladder(top_requests_per_second: float) -> tuple[float, ...]:
