@@ -111,9 +111,7 @@ def _times(one: Variant) -> Iterator[Problem]:
 
 def _summary(one: Variant) -> Iterator[Problem]:
     """A rule whose page cannot say in line 1 what is wrong."""
-    if one.says_what_is_wrong:
-        return
-    if not one.rule.annotations.get("summary", "").strip():
+    if not one.says_what_is_wrong and not one.rule.annotations.get("summary", "").strip():
         message = "no summary: line 1 of the page does not say what is wrong"
         help_text = "annotations: {summary: more than 20 requests wait}"
         yield problem(one.file, one.place("alert"), "no-summary", message, help_text)
@@ -160,10 +158,8 @@ def _without_effect(overrides: Sequence[ReadOverride], rules: Sequence[Rule]) ->
             continue
         is_off = not any(rule.enabled for rule in one.rules)
         why = "the rule is off" if is_off else "the rule says the same"
-        help_text = "add enabled: true, or leave the override out"
+        help_text = "add enabled: true, or leave the override out" if is_off else "leave it out"
         message = f"this override of {one.override.alert} changes nothing: {why}"
-        if not is_off:
-            help_text = "leave it out"
         yield problem(one.file, place_of(one.entries, ("alert",)), "no-effect", message, help_text)
 
 

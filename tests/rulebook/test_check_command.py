@@ -41,10 +41,6 @@ def test_a_clean_configuration(tmp_path: Path) -> None:
     config, rule = write(tmp_path, "c.yaml", CONFIG), write(tmp_path, "r.yaml", CLEAN)
     result = check("--config", config, rule)
     assert (result.return_value, result.output) == (0, "0 errors in 2 files, 1 rule\n")
-    assert (
-        check("-c", config).output
-        == "0 errors in 16 files (15 shipped), 25 rules (25 shipped), 1 off\n"
-    )
     own = write(tmp_path, "own.yaml", CONFIG + "rules: ['r*.yaml']\n")
     assert check("-c", own).output == "0 errors in 2 files, 1 rule\n"
 
