@@ -202,7 +202,7 @@ def _also(scope: TargetWindow, incident: Incident, page: Page) -> str:
 def _as_of_now(scope: TargetWindow, incident: Incident, page: Page, finding: Finding) -> Page:
     """The page, opened with what holds now; last when it was made, and who joined after it."""
     from driftwatch.notify.explanation import now_text
-    from driftwatch.notify.headline import opening, told_to_do, where
+    from driftwatch.notify.headline import line_1_action, opening, where
     from driftwatch.notify.page import Line
 
     at, made_at, texts = scope.window.end, page.times.measured_at, list[str]()
@@ -211,7 +211,7 @@ def _as_of_now(scope: TargetWindow, incident: Incident, page: Page, finding: Fin
         texts.append(f"made {moment(made_at, scope.today)}")
         if now is not None and not page.summary.startswith("RECOVERING"):
             on = f" on {finding.target.key.text}" if page.is_of_many else ""
-            do = "".join(f". {text}" for text in told_to_do(page.summary))
+            do = "".join(f". {text}" for text in line_1_action(page.summary))
             summary = f"{opening(page)} {where(page)}: now {now}{on}{do}"
             page = page.model_copy(update={"summary": summary})
     texts += [

@@ -69,8 +69,8 @@ class LastMessage(Document):
     servers: int  # servers it counted
     cause: str = ""  # leaf of the diagnosis and full limit
     last_cause: str = ""  # the same at the last refresh: an update needs a change that lasts
-    last_problem: str = ""  # what was wrong at the last refresh
-    last_at: datetime | None = None  # when that was measured
+    last_problem: str = ""  # at the last refresh
+    last_at: datetime | None = None  # when it was measured
     # the load of its advice: mean lengths and rate of requests (evidence column → value)
     load: Mapping[str, float] = {}
     # lower bounds of shares of requests, the worst of all messages so far; None = unknown

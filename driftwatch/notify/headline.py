@@ -164,10 +164,10 @@ def current_line(page: Page) -> str:
     return f"{name}: {clean(page.first_problem)}; over{after}{lasted}{colon}{rest}"
 
 
-def told_to_do(summary: str) -> list[str]:
-    """What line 1 of a message says to do: one text, or none.
+def line_1_action(summary: str) -> list[str]:
+    """The action in line 1 of a message: one text, or none.
 
-    >>> told_to_do("UPDATE a:8000: advice now: set max_num_seqs 64 → 256, before none yet")
+    >>> line_1_action("UPDATE a:8000: advice now: set max_num_seqs 64 → 256, before none yet")
     ['Set max_num_seqs 64 → 256']
     """
     _, is_news, news = summary.rpartition(ADVICE_NOW)

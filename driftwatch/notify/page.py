@@ -145,8 +145,8 @@ class Page(Document):
     baseline: Baseline | None = None
     # servers of the pool, the slower ones, and the speed of the others; None where unknown
     peers: Mapping[str, float] | None = None
-    also_missing: Mapping[str, float] = {}  # server beside those it counts → share that misses
-    lengths_moved_at: Mapping[str, datetime] = {}  # prompt, generation → by the open notice
+    also_missing: Mapping[str, float] = {}  # other server → share that misses
+    lengths_moved_at: Mapping[str, datetime] = {}  # prompt, generation → start
     phrases: Phrases = Phrases()
     first_problem: str = ""  # of the incident's first page
     first: First | None = None  # the first page; None = this one

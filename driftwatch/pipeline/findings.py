@@ -91,7 +91,7 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
 
 
 def _also_missing(evaluation: Evaluation, transition: Transition) -> dict[str, float]:
-    """The other servers of the pool that miss a target in the minute → share of their requests."""
+    """Other servers of the pool that miss a target → share of their requests that miss."""
     of_pool = evaluation.rows.filter(
         (pl.col("end") == transition.at)
         & (pl.col("pool") == transition.incident.pool)

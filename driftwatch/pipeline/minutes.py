@@ -140,7 +140,7 @@ def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any
 
 
 def is_slow(past: pl.DataFrame) -> bool:
-    """Whether the last verdict on the speed of a target is "slower", by its minutes in order."""
+    """Whether a target's last verdict on speed is "slower"; ``past``: its minutes in order."""
     known = (past[name].drop_nulls() for name in _SPEED if name in past.columns)
     return any(len(one) > 0 and one[-1] for one in known)
 

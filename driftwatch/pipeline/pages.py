@@ -312,7 +312,7 @@ class _OpenPages:
         return incident.model_copy(update={"page": page})
 
     def _lengths_moved_at(self, pool: str, at: datetime) -> dict[str, datetime]:
-        """Prompt, generation → since when, by the notice of the pool that is open."""
+        """Prompt, generation → start of the pool's open notice about that length."""
         return {
             name.removesuffix("_tokens"): one.started_at
             for one in self._open.values()

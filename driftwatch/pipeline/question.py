@@ -191,7 +191,7 @@ def pool_size(targets: Mapping[TargetKey, Target], pool: str | None) -> int:
 
 
 def _shared(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
-    """Server → its minutes, of those that share an answer; the busiest first, slow ones last.
+    """Server → its minutes, for servers that share an answer: busiest first, slow ones last.
 
     Each of these servers gets the same frames. A server with another load gets its own alone.
     """
