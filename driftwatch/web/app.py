@@ -15,21 +15,20 @@ import anyio.to_thread
 import structlog
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from driftwatch.clock import Clock
 from driftwatch.errors import DriftwatchError, NoVerdict, StoreError, UsageError
 from driftwatch.incidents.delivery import status_text
-from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import Silence, silences_incident
+from driftwatch.incidents.silence import silences_incident
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
@@ -45,7 +44,6 @@ from driftwatch.web.page import (
     Page,
     Query,
     Visit,
-    WrongInput,
     html_of,
     parsed,
     style_sheet,
@@ -159,29 +157,25 @@ def application(web: Web) -> Starlette:
     )
 
 
-class Outermost:
+class Outermost(BaseHTTPMiddleware):
     """Adds headers to every answer. Strips the path below which the web is served.
 
     A proxy may strip it, too.
     """
 
     def __init__(self, app: ASGIApp, root: str) -> None:
-        self._app, self._root = app, root
+        super().__init__(app)
+        self._root = root
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         """Pass the request on."""
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, text in _UNLESS_GIVEN.items():
-                    headers.setdefault(name, text)
-            await send(message)
-
-        path = scope.get("path", "")
-        if self._root and (path == self._root or path.startswith(self._root + "/")):
-            scope = {**scope, "path": path[len(self._root) :] or "/"}
-        await self._app(scope, receive, with_headers)
+        path = request.scope["path"]
+        if self._root and f"{path}/".startswith(f"{self._root}/"):
+            request.scope["path"] = path[len(self._root) :] or "/"
+        response = await call_next(request)
+        for name, text in _UNLESS_GIVEN.items():
+            response.headers.setdefault(name, text)
+        return response
 
 
 def _routes(web: Web) -> Iterator[Route]:
@@ -241,13 +235,6 @@ def _html(
 ) -> Response:
     now = web.clock.now()
     query = f"?{request.url.query}" if request.url.query else ""
-    active = cache(lambda: web.database.store(writes=False).silences(now))
-
-    def silence_of(one: Incident) -> Silence | None:
-        """The silence that holds its messages back now: the next tick marks it as silenced."""
-        some = active() if one.is_firing else ()
-        return next((silence for silence in some if silences_incident(silence, one)), None)
-
     html = html_of(
         template,
         **parts,
@@ -261,7 +248,8 @@ def _html(
         where=web.where,
         lines_of=incidents.line_of,
         counted=incidents.counted,
-        silence_of=silence_of,
+        active_silences=cache(lambda: web.database.store(writes=False).silences(now)),
+        silences_incident=silences_incident,
         page_lines=incidents.page_lines,
         status_text=status_text,
         limit_words=LIMIT_WORDS,
@@ -305,7 +293,7 @@ def _refusal(web: Web, request: Request, error: Exception) -> Response:
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
     message, link = str(error), getattr(error, "link", None)
     help_text = getattr(error, "help_text", None)
-    if is_form and status == 400 and not isinstance(error, WrongInput):
+    if is_form and status == 400:
         status = 409
     if isinstance(error, HTTPException):
         status, message = error.status_code, error.detail

@@ -26,7 +26,7 @@ from driftwatch.plots.plot import Plot
 from driftwatch.web.database import WebStore
 from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Visit, paged, search
 from driftwatch.web.plots import incident_plot
-from driftwatch.web.signals import SIGNAL_COLUMNS, changes, usual
+from driftwatch.web.signals import changes
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
 _MOST_SERVERS, _MOST_RELATED = 20, 20
@@ -89,21 +89,17 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
     # of its first version a page keeps only the texts
     is_named = page.is_of_many and page.servers.first
     worst = f", worst server {clean(page.servers.first[0])}" if is_named else ""
-    is_over, first = page.event == "resolved", page.first or page.as_first
-    last = page.model_copy(update={"first": None}).as_first
-    if not is_over and last.diagnosis != first.diagnosis:
-        lines = [*page_lines(last.lines, today)]
-        title = f"As of {moment(last.at, today)}"
+    is_over, first, at = page.event == "resolved", page.as_first, page.times.evaluated_at
+    lines = [*page_lines(page.lines, today)]
+    if not is_over and page.diagnosis != first.diagnosis:
         evidence = {name: one.value for name, one in page.evidence.items()}
-        yield Look(title, "", lines, last.diagnosis, worst, evidence)
+        yield Look(f"As of {moment(at, today)}", "", lines, page.diagnosis, worst, evidence)
     if page.first is not None or not is_over:
-        title = f"The {page.severity} of {moment(first.at, today)}"
-        lines = [*page_lines(first.lines, today)]
-        of = "" if page.first else worst
-        yield Look(title, clean(first.summary), lines, first.diagnosis, of)
+        title, of = f"The {page.severity} of {moment(first.at, today)}", "" if page.first else worst
+        texts = [*page_lines(first.lines, today)]
+        yield Look(title, clean(first.summary), texts, first.diagnosis, of)
     if is_over:
-        lines = [*page_lines(page.lines, today)]
-        yield Look(f"At its end, {moment(last.at, today)}", clean(page.summary), lines)
+        yield Look(f"At its end, {moment(at, today)}", clean(page.summary), lines)
 
 
 def load(visit: Visit) -> Shown:
@@ -126,11 +122,9 @@ def load(visit: Visit) -> Shown:
     since = max(incident.started_at - _AROUND, until - LONGEST)
     rows = store.past(since, until, servers[:_MOST_SERVERS])
     rows = rows.filter(pl.col("scrapes") > 0)
-    span = f"?from={max(incident.started_at - _AROUND / 2, since):%Y-%m-%dT%H:%MZ}"
+    span = {"from": max(incident.started_at - _AROUND / 2, since)}
     if incident.resolved_at:
-        span += f"&to={until:%Y-%m-%dT%H:%MZ}"
-    if incident.resolved_at and page is not None:
-        span += f"&at={page.as_first.at:%Y-%m-%dT%H:%MZ}"
+        span |= {"to": until} | ({} if page is None else {"at": page.as_first.at})
     verified = None if page is None else page.verification
     moves = () if incident.resolved_at or page is None or page.advice is None else page.advice.moves
     return {
@@ -139,7 +133,8 @@ def load(visit: Visit) -> Shown:
         "page": page,
         "looks": [*looks(page, today)],
         "servers": servers,
-        "span": span,  # of the pages of its servers
+        # of the pages of its servers
+        "span": "&".join(f"{name}={at:%Y-%m-%dT%H:%MZ}" for name, at in span.items()),
         "end": store.newest_minute(),
         "others": _others(store, incident, until),
         "change": vllm_arguments(moves),
@@ -169,20 +164,12 @@ def _others(store: WebStore, incident: Incident, until: datetime) -> dict[str, l
 def _plot(
     visit: Visit, incident: Incident, deliveries: Iterable[Delivery], rows: pl.DataFrame
 ) -> Plot | None:
-    """The plot of what its rule reads, over the usual ranges of its baseline's last day."""
-    plan, page, bands = visit.web.plan, incident.page, {}
-    baseline = None if page is None else page.as_first.baseline or page.baseline
-    if baseline is not None and baseline.since is not None and baseline.until is not None:
-        since, keys = max(baseline.since, baseline.until - _DAY), servers_of(incident)
-        past = visit.store.past(since, baseline.until, keys[:_MOST_SERVERS], SIGNAL_COLUMNS)
-        bands = usual(past)
-    # the configuration may have dropped the rule
-    rule = next((one for one in plan.rules if one.id == incident.rule), None)
+    """The plot of what its rule reads; the configuration may have dropped the rule."""
+    rule = next((one for one in visit.web.plan.rules if one.id == incident.rule), None)
     columns = frozenset[str]() if rule is None else rule.in_pool(incident.pool).columns
     sent = (one.sent_at for one in deliveries if one.event == "firing" and one.sent_at)
-    return incident_plot(
-        rows, visit.store.slo_of(incident.pool), incident, columns, min(sent, default=None), bands
-    )
+    slo = visit.store.slo_of(incident.pool)
+    return incident_plot(rows, slo, incident, columns, min(sent, default=None))
 
 
 def incident_named(store: WebStore, id_prefix: str) -> Incident:

@@ -18,9 +18,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.exceptions import HTTPException
 
 from driftwatch import numbers
-from driftwatch.errors import DriftwatchError, UsageError
+from driftwatch.errors import DriftwatchError
 from driftwatch.notify.page import http_url
 from driftwatch.notify.path import cause_of, limit_row, path_rows, short_reason
 from driftwatch.numbers import clean, cut
@@ -56,15 +57,6 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
 
-class WrongInput(UsageError):
-    """A parameter or field is wrong; the message says what would be right."""
-
-    def __init__(self, message: str, noun: str) -> None:
-        super().__init__(message)
-        if noun != "field":  # a form shows all that it has
-            self.help_text = "docs/sre/web.md names the parameters"
-
-
 # a field or parameter → its label
 IN_WORDS = {
     "hours": "For hours",
@@ -90,21 +82,21 @@ Model = TypeVar("Model", bound=BaseModel)
 def parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> Model:
     """Parse parameters or fields; an empty one is absent.
 
-    Raises WrongInput: it names each wrong one.
+    Raises HTTPException (a 400): it names each wrong one, and what would be right.
     """
     values: dict[str, Any] = {}
     for name, text in pairs:
         if text != "" and name in values:
-            raise WrongInput(f"{noun} {clean(name)[:40]!r} stands there twice", noun)
+            raise HTTPException(400, f"{noun} {clean(name)[:40]!r} stands there twice")
         if "\0" in text:  # PostgreSQL takes none in a text
-            raise WrongInput(f"{noun} {clean(name)[:40]!r} holds a NUL", noun)
+            raise HTTPException(400, f"{noun} {clean(name)[:40]!r} holds a NUL")
         if text != "":
             values[name] = text
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(_problem(model, one, noun) for one in error.errors()[:5])
-        raise WrongInput(problems, noun) from None
+        problems = (_problem(model, one, noun) for one in error.errors()[:5])
+        raise HTTPException(400, "; ".join(problems)) from None
 
 
 def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str:

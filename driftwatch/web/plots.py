@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from math import ceil, inf
-from types import MappingProxyType
 
 import polars as pl
 
@@ -106,24 +105,16 @@ def _panel(
         label = SIGNALS[name].word if len(names) > 1 else ""
         series.append(Series("line", label, x, table[name].to_list(), colour=colour))
     unit = "tokens of a request, mean" if len(names) > 1 else SIGNALS[names[0]].unit
-    most, top = _most(table, names, bands), None
-    if during is not None and 0 < (own := _most(during, names, bands)) < most / 2:
-        top, unit = 1.2 * own, f"{unit} (up to {figure(most)} outside the incident)"
-    return Panel(Axis(unit, high=top), series)
+    most = max((one for name in names for one in table[name] if one is not None), default=0.0)
+    own = most if during is None else during.select(pl.max_horizontal(pl.col(names).max())).item()
+    if own and own < most / 2:
+        unit += f"; {figure(most)} outside the incident"
+        return Panel(Axis(unit, high=1.2 * own), series)
+    return Panel(Axis(unit), series)
 
 
-def _most(
-    table: pl.DataFrame, names: Sequence[str], bands: Mapping[str, tuple[float, float]]
-) -> float:
-    """The highest value of some signals and of their bands; 0 where none is known."""
-    values = [*(table[name].max() for name in names), *(bands[n][1] for n in names if n in bands)]
-    return max((one for one in values if isinstance(one, float)), default=0.0)
-
-
-def signal_title(
-    finding: Finding | None, bands: Mapping[str, tuple[float, float]], end: datetime, today: date
-) -> str:
-    """``10 min to 02:56 UTC: 67.0 requests a step (baseline 90 to 99); …``, or since when it hangs.
+def signal_title(finding: Finding | None, end: datetime, today: date) -> str:
+    """``10 min to 02:56 UTC: 67.0 requests a step; …``, or since when it hangs.
 
     ``end``: of the ten minutes of the finding.
     """
@@ -134,11 +125,8 @@ def signal_title(
     for name in ("tokens_per_second_per_gpu", SPEED, *list(SIGNALS)[2:4]):
         value, one = evidence.get(name), SIGNALS[name]
         if value is not None:
-            usual = " of its baseline's" if name == SPEED else ""
-            if name in bands and name != SPEED:
-                low, high = map(one.number, bands[name])
-                usual = f" (baseline {low} to {high})"
-            parts.append(f"{one.word} {one.write(value)}{usual}".lstrip())
+            of = " of its baseline's" if name == SPEED else ""
+            parts.append(f"{one.word} {one.write(value)}{of}".lstrip())
     return f"10 min to {moment(end, today)}: {'; '.join(parts) or 'unknown'}"
 
 
@@ -185,14 +173,13 @@ def incident_plot(
     incident: Incident,
     columns: Collection[str],
     sent_at: datetime | None,
-    bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> Plot | None:
     """What an incident's rule reads, over its time. Where none of that was measured: missed
     requests, else wait, else throughput; None where these are unknown, too.
 
     ``rows``: ``STORED_SCHEMA``, instance, engine and ``seconds``, by server and time; ``columns``:
-    what its rule reads; ``sent_at``: when a receiver took its page, None = none did; ``bands``: of
-    the baseline. The title names the worst point that is drawn.
+    what its rule reads; ``sent_at``: when a receiver took its page, None = none did. The title
+    names the worst point that is drawn.
     """
     first, last = rows["end"].min(), rows["end"].max()
     if not isinstance(first, datetime) or not isinstance(last, datetime):
@@ -217,7 +204,7 @@ def incident_plot(
             parts += _missed_panels(table, during, width, slo, servers)
         elif (finding := _worst(what, during, hung)) is not None:
             names = [_rate(table)] if what == "tokens" else _ABOUT[what][0]
-            panel = _panel(names, table, width, span, bands, " of the slowest", during)
+            panel = _panel(names, table, width, span, {}, " of the slowest", during)
             parts.append((panel, finding))
     if not parts:
         return None

@@ -26,7 +26,8 @@ from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, SPEED, changes, usua
 
 _EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
 _USUAL_RANGE = timedelta(hours=3)
-_RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "24 h": 24, "2 d": 48, "7 d": 168}
+_HOURS = {"1 h": 1, "3 h": 3, "12 h": 12, "24 h": 24, "2 d": 48, "7 d": 168}
+_RANGES = {text: timedelta(hours=hours) for text, hours in _HOURS.items()}
 _OF_BASELINE = timedelta(days=3)  # the end of the baseline gives the usual ranges
 _INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
 _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
@@ -98,6 +99,7 @@ def load(visit: Visit) -> Shown:
     finding, answer = found.finding, _answer(visit, now, found, asked)
     is_hung = finding is not None and is_stuck(finding.evidence)
     why = None if finding is None else finding.reasons.get("prompt_tokens_mean")
+    near = store.incidents_between(now.pool, (until - _DAY, until), _INCIDENTS)
     headline, as_of = answer.headline.lower(), [] if asked is None else ["--at", _stamp(asked)]
     return {
         "title": f"Target {cut(clean(now.key.text), 80)}",
@@ -109,24 +111,15 @@ def load(visit: Visit) -> Shown:
         "since": since,
         "until": until,
         "to": f"&to={_stamp(until)}" if query.until else "",
-        "ranges": [
-            (text, _stamp(until - timedelta(hours=hours)), timedelta(hours=hours) == length)
-            for text, hours in _RANGES.items()
-        ],
+        "ranges": [(t, _stamp(until - span), span == length) for t, span in _RANGES.items()],
         "lengths": [] if finding is None else [*length_plots(finding)],
         "without_lengths": _NONE_FINISHED if is_hung else why or _NONE_FINISHED,
-        "before": _before(visit, now, answer, until),
+        # what was over in the pool in the day to the end of the range, beside the answer
+        "before": store.with_pages(o for o in near if o.resolved_at and o != answer.incident),
         "no_data": None if scraped else found.why,
         "signals": _signals(visit, now, found, rows, (since, until)) if scraped else None,
         "explain": visit.web.command("explain", clean(now.key.text), *as_of),
     }
-
-
-def _before(visit: Visit, now: ServerNow, answer: Answer, until: datetime) -> list[Incident]:
-    """What was over in the pool in the day to the end of the range, beside the answer."""
-    near = visit.store.incidents_between(now.pool, (until - _DAY, until), _INCIDENTS)
-    said = {answer.incident and answer.incident.id}
-    return visit.store.with_pages(o for o in near if o.resolved_at and o.id not in said)
 
 
 def _stamp(at: datetime) -> str:
@@ -207,7 +200,7 @@ def _signals(
     incidents = [one for one in near if now.key in servers_of(one)]
     changed = changes(rows)[-_CHANGES:]
     around = marks(span, incidents, changed, [] if at is None else [(at, _ANSWER)])
-    title = signal_title(found.finding, bands, found.end, visit.now.date())
+    title = signal_title(found.finding, found.end, visit.now.date())
     picture, unknown = signal_plot(title, rows, span, bands, around)
     evidence = {} if found.finding is None else found.finding.evidence
     if evidence and evidence.get(SPEED) is None:

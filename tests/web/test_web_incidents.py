@@ -132,7 +132,7 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     peak = pl.when(pl.col("end") == END + 5 * MINUTE).then(1e3).when(late).then(32.0).otherwise(0)
     waits = rows.with_columns(queue_seconds_sum=peak, queue_seconds_count=1.0)
     drawn = incident_plot(waits, None, incident, {"limit_full"}, None)
-    assert drawn is not None and "wait in the queue, s (up to 200 outside the" in str(drawn.svg)
+    assert drawn is not None and "wait in the queue, s; 200 outside the" in str(drawn.svg)
     hung = incident_plot(silent, None, incident, {"seconds_since_last_token"}, None)
     assert hung is not None and hung.title == "No tokens for 10 min"
 

@@ -130,7 +130,7 @@ def test_a_hang_is_a_gap_and_no_average() -> None:
     assert table["speed_at_equal_load_ratio"].to_list() == [1.0, 1.0, None, None]
     evidence = {"tokens_per_second_per_gpu": 20.0, "seconds_since_last_token": 135.0}
     hung = replace(CASES["budget"].finding, evidence=evidence)
-    title = signal_title(hung, {}, T0 + 4 * MINUTE, T0.date())
+    title = signal_title(hung, T0 + 4 * MINUTE, T0.date())
     assert title == "Hung since 12:01 UTC: no tokens up to 12:04 UTC"
 
 
