@@ -7,7 +7,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -76,10 +76,7 @@ _TITLES = {
     **{400: "Not understood", 403: "Read-only", 404: "Not here", 409: "Not done"},
     503: "Not possible now",
 }
-_READ_ONLY = (
-    "You may look, and not act: nobody who may act has signed in here. Sign in, or come through "
-    "the configured proxy."
-)
+_READ_ONLY = "You may look only. To act, sign in, or come through the configured proxy."
 _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # noqa: S105
 _NO_NAME = f"Give your name: 1 to {LONGEST_NAME} printable characters."
 _WRONG = "That is not the token of web.token_file."
@@ -123,6 +120,9 @@ class Web:
         return frozenset((*_LOOPBACK, *own, external.lower()))
 
 
+_ERRORS = (DriftwatchError, HTTPException, Exception)
+
+
 def application(web: Web) -> Starlette:
     """The pages, forms and documents of one web."""
 
@@ -132,10 +132,6 @@ def application(web: Web) -> Starlette:
         yield
         web.database.close()
 
-    async def refused(request: Request, error: Exception) -> Response:
-        return _refusal(web, request, error)
-
-    errors = (DriftwatchError, HTTPException, Exception)
     return Starlette(
         routes=[*_routes(web)],
         middleware=[
@@ -152,7 +148,7 @@ def application(web: Web) -> Starlette:
                 https_only=(web.external_url or "").lower().startswith("https://"),
             ),
         ],
-        exception_handlers=dict.fromkeys(errors, refused),
+        exception_handlers=dict.fromkeys(_ERRORS, partial(_refusal, web)),
         lifespan=lifespan,
     )
 

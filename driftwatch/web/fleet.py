@@ -15,7 +15,7 @@ from pydantic import Field
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Slo, TargetKey
 from driftwatch.numbers import clean, cut, percent, plural
-from driftwatch.plots.plot import sparkline
+from driftwatch.plots.plot import Value, sparkline
 from driftwatch.store.latest import (
     SLOT,
     SLOTS,
@@ -93,30 +93,21 @@ class PoolRow:
     def lines(self) -> tuple[Markup, Markup]:
         """Requests in target, and the speed of its slowest server, over 24 h."""
         trace = Trace.read(self._trace)
-        return _lines(
-            trace.in_target, self.now.required, "speed of the slowest server", trace.speed
-        )
+        speed = _line("speed of the slowest server", trace.speed, 1.0, _SPEEDS)
+        return _line(_IN_TARGET, trace.in_target, self.now.required, _SHARES), speed
 
 
-def _lines(
-    in_target: Sequence[float | None],
-    required: float | None,
-    speed_of: str,
-    speeds: Sequence[float | None],
-) -> tuple[Markup, Markup]:
-    """Sparklines over :data:`SLOTS` half hours; ``required``: the share that the slo asks for."""
-    drawn = []
-    for what, values, low, high, level in (
-        ("requests in target", in_target, 0.8, 1.0, required),
-        (speed_of, speeds, 0.7, 1.1, 1.0),
-    ):
-        known = [one for one in values if one is not None]
-        unknown = len(values) - len(known)
-        span = f"{percent(min(known))} to {percent(max(known))}" if known else "unknown"
-        gap = f", unknown in {unknown} of {len(values)} half hours" if unknown and known else ""
-        ends = min(low, *known, 1.0), max(high, *known, 1.0)
-        drawn.append(sparkline(f"24 h of {what}: {span}{gap}", values, *ends, level))
-    return drawn[0], drawn[1]
+_IN_TARGET, _SHARES, _SPEEDS = "requests in target", (0.8, 1.0), (0.7, 1.1)
+
+
+def _line(what: str, values: Sequence[Value], level: Value, ends: tuple[float, float]) -> Markup:
+    """Sparkline over :data:`SLOTS` half hours; ``level``: grey; ``ends``: of the axis, at least."""
+    known = [one for one in values if one is not None]
+    unknown = len(values) - len(known)
+    span = f"{percent(min(known))} to {percent(max(known))}" if known else "unknown"
+    gap = f", unknown in {unknown} of {len(values)} half hours" if unknown and known else ""
+    low, high = min(ends[0], *known, 1.0), max(ends[1], *known, 1.0)
+    return sparkline(f"24 h of {what}: {span}{gap}", values, low, high, level)
 
 
 def _server_lines(
@@ -137,8 +128,11 @@ def _server_lines(
     for instance, engine, at, *both in halves.iter_rows():
         for line, value in zip(values[TargetKey(instance, engine)], both, strict=True):
             line[at] = value
-    required = None if slo is None else slo.share
-    return {key: _lines(one, required, "its speed", other) for key, (one, other) in values.items()}
+    level = None if slo is None else slo.share
+    return {
+        key: (_line(_IN_TARGET, one, level, _SHARES), _line("its speed", other, 1.0, _SPEEDS))
+        for key, (one, other) in values.items()
+    }
 
 
 def load(visit: Visit) -> Shown:

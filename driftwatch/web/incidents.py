@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import polars as pl
@@ -70,7 +69,7 @@ class Look(NamedTuple):
     lines: Sequence[tuple[str, str]]  # (label, text)
     diagnosis: Diagnosis | None = None
     of: str = ""  # which of several servers was diagnosed
-    evidence: Mapping[str, Any] = MappingProxyType({})  # column → value; a first page keeps none
+    evidence: Mapping[str, Any] | None = None  # column → value; a first page keeps none
 
 
 def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:

@@ -68,13 +68,6 @@ IN_WORDS = {
 _EXAMPLES = {
     "datetime": "is no time; write it as 2026-11-10T08:04Z",
     "float": "is no number; write it as 1.5",
-    "int": "is no number; write it as 2",
-}
-_PLAIN_WORDS = {
-    "Value error, ": "",
-    "Input should be": "must be",
-    "String should have": "must have",
-    "Field required": "is missing",
 }
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -112,8 +105,8 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
         message = _EXAMPLES.get(kind, message)
     if error["type"] == "literal_error":  # an empty one counts as absent
         message = message.removesuffix(" or ''").replace("'", "").replace("be ", "be one of: ", 1)
-    for words, plain in _PLAIN_WORDS.items():
-        message = message.replace(words, plain)
+    message = re.sub("^(Input|String) should", "must", message).removeprefix("Value error, ")
+    message = message.replace("Field required", "is missing")
     return f"{IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(message), 200)}"
 
 

@@ -15,7 +15,6 @@ from driftwatch.model import Finding, Slo
 from driftwatch.notify.explanation import is_stuck
 from driftwatch.notify.shares import LengthShares, shares
 from driftwatch.numbers import (
-    clean,
     count,
     duration,
     figure,
@@ -258,25 +257,14 @@ def marks(
 ) -> Iterator[Series]:
     """Incidents as hatched grounds over an axis; changes and named moments as ticks."""
     first, last = (at.timestamp() for at in span)
-    starts, ends = list[float](), list[float]()
-    for one in incidents:
-        start = max(one.started_at.timestamp(), first)
-        end = min(last, one.last_true_at.timestamp() if one.resolved_at else last)
-        if start < end:
-            starts.append(start)
-            ends.append(end)
-    if starts:
-        yield Series("hatch", "incident", starts, ends, colour=1)
-    ticks: dict[float, list[str]] = {}
-    for change in changed:
-        at, latest = change.at.timestamp(), next(reversed(ticks), None)
-        if latest is not None and at <= latest + 0.006 * (last - first):  # two would touch
-            ticks[latest].append(f"{change.server}: {change.what}")
-        elif first <= at <= last:
-            ticks[at] = [f"{change.server}: {change.what}"]
+    overs = ((o.started_at, o.last_true_at if o.resolved_at else span[1]) for o in incidents)
+    spans = [(max(a.timestamp(), first), min(b.timestamp(), last)) for a, b in overs]
+    if shown := [one for one in spans if one[0] < one[1]]:
+        yield Series("hatch", "incident", *zip(*shown, strict=True), colour=1)
+    ticks = [one for one in changed if span[0] <= one.at <= span[1]]
     if ticks:
-        names = [", ".join(clean(one) for one in dict.fromkeys(some)) for some in ticks.values()]
-        yield Series("ticks", "restart or change", [*ticks], names=names, colour=3)
+        at, names = zip(*((o.at.timestamp(), f"{o.server}: {o.what}") for o in ticks), strict=True)
+        yield Series("ticks", "restart or change", at, names=names, colour=3)
     for when, what in moments:
         yield Series("ticks", what, [when.timestamp()], names=[what], colour=1)
 

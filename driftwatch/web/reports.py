@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftwatch.errors import UsageError
 from driftwatch.numbers import clean
 from driftwatch.report.html import as_html_body
 from driftwatch.report.report import Report
@@ -22,7 +21,7 @@ def load_list(visit: Visit) -> Shown:
     return {
         "title": "Reports",
         "end": end,
-        "rows": [(week, _title(week), made_at) for week, made_at in rows],
+        "rows": [(week, week_named(week).title, made_at) for week, made_at in rows],
         "part": part,
         "make": visit.web.command("report", "--week", week, "--html", f"report-{week}.html"),
     }
@@ -34,7 +33,7 @@ def load(visit: Visit) -> Shown:
     # another version's report may lack what this version draws
     is_drawn = stored.get("schema_version") == Report.model_fields["schema_version"].default
     return {
-        "title": _title(visit.path["week"]),
+        "title": week_named(visit.path["week"]).title,
         "summary": clean(str(stored.get("summary") or "no summary")),
         # its template escapes every text
         "report": as_html_body(Report.model_validate(stored)) if is_drawn else None,
@@ -51,13 +50,6 @@ def stored_report(visit: Visit) -> dict[str, Any]:
         message = f"There is no report of week {clean(name)[:40]}."
         raise NotFound(message, Link("Every report", PATH))
     return stored
-
-
-def _title(week: str) -> str:
-    try:
-        return week_named(week).title
-    except UsageError:
-        return clean(week)
 
 
 LIST = Page(PATH, "Reports", "reports.html", load_list, Paged)

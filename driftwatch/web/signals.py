@@ -68,17 +68,13 @@ RATES, LENGTHS = tuple(SIGNALS)[:2], ("prompt_tokens_mean", "generation_tokens_m
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
 # each start of an engine finds a little more or less memory: a smaller change says nothing
 _CACHE, _CACHE_MOVED = "kv_cache_tokens", 0.01
-# what signals are computed from
 _COUNTED = ("prompt_tokens", "generation_tokens", "queue_seconds")
-SIGNAL_COLUMNS = (
+# what signals and changes are computed from
+COLUMNS = (
     *("end", "scrapes", "gpu_count", "itl_seconds_count", "ttft_seconds_count", SPEED, _TOKENS),
     *("seconds_since_last_token", "duration_seconds", "forward_passes"),
     *(f"{stem}_{part}" for stem in _COUNTED for part in ("sum", "count")),
-)
-# what the page of a server shows besides
-COLUMNS = (
-    *(*SIGNAL_COLUMNS, *_FLAGS, *COLUMN_KNOBS, _CACHE),
-    *("max_num_seqs_inferred", "iteration_tokens_sum", "step_tokens_max_of_process"),
+    *(*_FLAGS, *COLUMN_KNOBS, _CACHE, "max_num_seqs_inferred", "step_tokens_max_of_process"),
 )
 
 
@@ -116,7 +112,7 @@ def _means(rows: pl.DataFrame, width: int) -> pl.DataFrame:
 def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) -> pl.DataFrame:
     """``end`` and :data:`SIGNALS` of every stretch of the axis, NULL where it is unknown.
 
-    ``rows``: :data:`SIGNAL_COLUMNS` at least, of any servers; ``width``: in seconds.
+    ``rows``: :data:`COLUMNS` at least, of any servers; ``width``: in seconds.
     """
     step = timedelta(seconds=width)
     first = _stretch(pl.lit(since + timedelta(microseconds=1), dtype=TIME), width)
@@ -128,7 +124,7 @@ def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) 
 def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
     """Signal → the range of nine in ten of its ten-minute means; absent if there are too few.
 
-    ``rows``: of a baseline's window, :data:`SIGNAL_COLUMNS` at least.
+    ``rows``: of a baseline's window, :data:`COLUMNS` at least.
     """
     of_ten_minutes, bands = _means(rows, _BLOCK), {}
     for name in SIGNALS:

@@ -22,7 +22,7 @@ from driftwatch.store.latest import ServerNow
 from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import length_plots, marks, signal_plot, signal_title
-from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, SPEED, changes, usual
+from driftwatch.web.signals import COLUMNS, SPEED, changes, usual
 
 _EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
 _USUAL_RANGE = timedelta(hours=3)
@@ -193,7 +193,7 @@ def _signals(
     bands, why = dict[str, tuple[float, float]](), "no baseline is in force"
     if baseline is not None:
         since = max(baseline.since, baseline.until - _OF_BASELINE)
-        bands = usual(store.past(since, baseline.until, [now.key], SIGNAL_COLUMNS))
+        bands = usual(store.past(since, baseline.until, [now.key], COLUMNS))
         why = "fewer than an hour of its own minutes of the baseline's window is stored"
     near = store.incidents_between(now.pool, span, _INCIDENTS)
     near.sort(key=lambda one: one.started_at)

@@ -139,9 +139,5 @@ def test_a_locked_database_is_read_and_not_written(
         assert client.get("/fleet").status_code == 200
         other.execute("ROLLBACK")
     assert send(client, page, "acknowledge", ANA).status_code == 303
-
-
-def test_reading_cannot_write(web: Web) -> None:
-    with pytest.raises(Exception, match="is read-only") as refused:
+    with pytest.raises(Exception, match="is read-only"):
         web.database.store(writes=False).note_action("note", "Ana", END)
-    assert getattr(refused.value, "code", "") == "read-only"
