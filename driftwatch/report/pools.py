@@ -107,5 +107,6 @@ def _events(material: Material, pool: str, cells: pl.DataFrame) -> list[Event]:
     events = []
     for what, times, names in groups:
         servers = " and ".join(names) if len(names) <= _NAMED else f"{len(names)} servers"
-        events.append(Event(at=times[0], what=f"{servers} {what}".replace(" :", ":")))
+        until = f" before {times[-1] + CELL:%H:%M}" if what == "restarted" else ""
+        events.append(Event(at=times[0], what=f"{servers} {what}{until}".replace(" :", ":")))
     return sorted(events, key=lambda one: one.at)[:_MOST_EVENTS]

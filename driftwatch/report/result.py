@@ -81,9 +81,10 @@ def over_text(material: Material, drift: tuple[str, Stretch] | None) -> str:
 
 
 def restarts_text(again: pl.DataFrame) -> str:
-    """``4 servers restarted Tue 11:01``."""
+    """``4 servers restarted Tue 11:00–11:10``: the ten minutes in which the first one did."""
     servers = again.n_unique(["instance", "engine"])
-    return f"{plural(servers, 'server')} restarted {day_time(again['end'][0] - CELL)}"
+    end = again["end"][0]
+    return f"{plural(servers, 'server')} restarted {day_time(end - CELL)}–{end:%H:%M}"
 
 
 def result_of(

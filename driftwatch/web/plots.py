@@ -260,7 +260,8 @@ def marks(
     overs = ((o.started_at, o.last_true_at if o.resolved_at else span[1]) for o in incidents)
     spans = [(max(a.timestamp(), first), min(b.timestamp(), last)) for a, b in overs]
     if shown := [one for one in spans if one[0] < one[1]]:
-        yield Series("hatch", "incident", *zip(*shown, strict=True), colour=1)
+        starts, ends = zip(*shown, strict=True)
+        yield Series("hatch", "incident", starts, ends, colour=1)
     ticks = [one for one in changed if span[0] <= one.at <= span[1]]
     if ticks:
         at, names = zip(*((o.at.timestamp(), f"{o.server}: {o.what}") for o in ticks), strict=True)

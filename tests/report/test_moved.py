@@ -158,10 +158,10 @@ def test_a_restart_worked_where_the_share_after_it_says_so(
         *(_share(10 * n, 0.0, 1000.0) for n in range(20, 30)),
     ]
     (row,) = reported(cells=cells(*rows), incidents=[incident()]).moved
-    assert row.done == "1 server restarted Wed 03:40"
+    assert row.done == "1 server restarted Wed 03:40–03:50"
     assert row.result == result
     assert row.compared.startswith(
-        "1 server restarted Wed 03:40 UTC: 10 % of the pool's requests in target before, "
+        "1 server restarted Wed 03:40–03:50 UTC: 10 % of the pool's requests in target before, "
     )
 
 
