@@ -183,7 +183,9 @@ def read_tree(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> ReadT
     continues = None if base is None else base.name
     tree = Tree(name, str(first), nodes, leaves, continues, file.path)
     reached, is_acyclic = _check_walks(file, tree, own_nodes, own_leaves)
-    tree = _only(tree, reached)
+    nodes = {name: node for name, node in tree.nodes.items() if name in reached}
+    leaves = {name: leaf for name, leaf in tree.leaves.items() if name in reached}
+    tree = replace(tree, nodes=nodes, leaves=leaves)
     is_whole = top is not None and len(file.problems) == before
     return ReadTree(file, root, tree if is_whole else None, tree if is_acyclic else None)
 
@@ -209,15 +211,6 @@ def _base(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> Tree | No
         message = f"{name} continues {base.continues} itself: continue that one"
         file.add(place, "value", message)
     return base
-
-
-def _only(tree: Tree, reached: set[str]) -> Tree:
-    """The tree without nodes and leaves that no walk of it reaches."""
-    return replace(
-        tree,
-        nodes={name: node for name, node in tree.nodes.items() if name in reached},
-        leaves={name: leaf for name, leaf in tree.leaves.items() if name in reached},
-    )
 
 
 def _entries(root: Entries, key: str) -> Mapping[str, tuple[Place, YamlNode]]:
