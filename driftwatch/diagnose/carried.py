@@ -7,6 +7,7 @@ import polars as pl
 
 from driftwatch.arrays import Floats
 from driftwatch.collect.schema import KEY
+from driftwatch.diagnose.plateau import PLATEAU_MIN_SCRAPES
 from driftwatch.minutes.scheduler import BELIEVED_SECONDS
 
 # While its peers get five requests each, a target gets none by chance once in 150 times.
@@ -22,7 +23,9 @@ CARRIED = (
     "inferred_max_num_seqs",
     # most requests that ran at once since a restart or knob change
     "running_requests_max_of_process",
-    # largest tokens per step of a minute since then
+    # scrapes since then in which requests waited while that many ran
+    "scrapes_at_most_requests",
+    # the most tokens a step of a minute since then
     "step_tokens_max_of_process",
     # unix seconds: where the clock of ``seconds_since_last_token`` started
     "clock_started_seconds",
@@ -35,22 +38,25 @@ CARRIED = (
 )
 
 
-def carried_values(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.DataFrame:
+def carried_values(
+    new: pl.DataFrame, caps: pl.Series, at_most: pl.Series, last: pl.DataFrame
+) -> pl.DataFrame:
     """:data:`CARRIED` of new minutes, row for row.
 
     ``new``: minute rows, the same minutes of every target, by target and end; ``caps``: their
-    :func:`driftwatch.diagnose.plateau.shown_caps`; ``last``: instance, engine and :data:`CARRIED`
-    of the minute before the first, for targets that have one.
+    :func:`driftwatch.diagnose.plateau.shown_caps`; ``at_most``: their
+    :func:`driftwatch.diagnose.plateau.scrapes_at_most`; ``last``: instance, engine and
+    :data:`CARRIED` of the minute before the first, for targets that have one.
     """
     keys = new.select(KEY).unique(maintain_order=True)
     before = keys.join(last, on=KEY, how="left", maintain_order="left")
     shape = (len(keys), len(new) // max(len(keys), 1))
-    cap, most, step, clock, grew, unlisted, scraped = (_numbers(before, n) for n in CARRIED)
+    cap, most, held, step, clock, grew, unlisted, scraped = (_numbers(before, n) for n in CARRIED)
     unlisted = np.nan_to_num(unlisted)
     flags = (_numbers(new, name) for name in ("restarted", "configuration_changed"))
     changes = np.logical_or(*(flag == 1.0 for flag in flags)).reshape(shape)
     running = _numbers(new, "running_requests_max").reshape(shape)
-    shown = caps.to_numpy().reshape(shape)
+    shown, full = (one.to_numpy().reshape(shape) for one in (caps, at_most))
     steps = _tokens_a_step(new).reshape(shape)
     newest, looks = _newest(new).reshape(shape), _numbers(new, "looks").reshape(shape)
     alive = newest - _numbers(new, "alive_age_seconds").reshape(shape)
@@ -58,11 +64,15 @@ def carried_values(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl
     every = np.empty((len(CARRIED), *shape))
     for minute in range(shape[1]):
         here = changes[:, minute]
-        most = np.fmax(np.where(here, np.nan, most), running[:, minute])
-        # the minute of a change has steps of both sides
+        # the minute of a change has requests and steps of both sides
+        now, so_far = running[:, minute], most
+        most = np.where(here, np.nan, np.fmax(so_far, now))
+        held = np.where(here | (now > so_far), 0.0, np.nan_to_num(held))
+        held = held + np.where(now == most, full[:, minute], 0.0)
         step = np.where(here, np.nan, np.fmax(step, steps[:, minute]))
         cap = np.where(here, np.nan, cap)
         cap = np.where(shown[:, minute] >= most, shown[:, minute], cap)
+        cap = np.where(held >= PLATEAU_MIN_SCRAPES, most, cap)
         cap = np.where(cap >= most, cap, np.where(np.isnan(most), cap, np.nan))
         clock = np.fmax(clock, alive[:, minute])
         # without any sign of work the clock starts at the first scrape
@@ -71,7 +81,7 @@ def carried_values(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl
         looked = looks[:, minute]
         unlisted = np.where(looked > 0, 0.0, np.where(looked == 0, unlisted + 1.0, unlisted))
         scraped = np.fmax(scraped, newest[:, minute])
-        for number, values in enumerate((cap, most, step, clock, grew, unlisted, scraped)):
+        for number, values in enumerate((cap, most, held, step, clock, grew, unlisted, scraped)):
             every[number, :, minute] = values
     return pl.DataFrame(
         every.reshape(len(CARRIED), -1).T.copy(), schema=list(CARRIED), nan_to_null=True

@@ -16,7 +16,7 @@ from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.diagnose.allowances import with_allowances
 from driftwatch.diagnose.carried import CARRIED, carried_values, gauges_live, since_last_token
 from driftwatch.diagnose.limits import final_binding_limit, limit_columns
-from driftwatch.diagnose.plateau import shown_caps
+from driftwatch.diagnose.plateau import scrapes_at_most, shown_caps
 from driftwatch.diagnose.states import in_schema_order, with_states
 from driftwatch.evidence import COLUMNS, DETECTED, TEXTS
 from driftwatch.knobs import COLUMN_KNOBS
@@ -28,8 +28,8 @@ from driftwatch.signals.rows import (
     STORED_SETTINGS,
     base_columns,
     current_settings,
+    settings_in_force,
     stored_settings,
-    with_budget_in_force,
 )
 from driftwatch.signals.slo import slo_columns
 from driftwatch.signals.windows import MinuteWindows, Spans
@@ -149,7 +149,7 @@ def with_inherited(
     recent = pl.concat([before.select(names), new.select(names)]).sort([*KEY, "end"])
     caps = shown_caps(recent, new, serving)
     last = before.select(*KEY, *CARRIED).unique(KEY, keep="last", maintain_order=True)
-    carried = carried_values(new, caps, last)
+    carried = carried_values(new, caps, scrapes_at_most(new, serving), last)
     found = new.hstack(coverage_columns(seen, serving).drop(*KEY, "end")).with_columns(
         carried, ever_seen=_ever_seen(seen), seconds_since_last_token=since_last_token(new, carried)
     )
@@ -219,10 +219,10 @@ def evidence_table(
     on_gpus = window_gpus(minutes, spans)
     results = minutes.last_row(STORED_RESULTS, spans) if stored else None
     if results is None:
-        settings = current_settings(windows, serving, found["inferred_max_num_seqs"], own)
+        settings = current_settings(windows, serving, own)
     else:
         settings = stored_settings(windows, serving, results)
-    settings = with_budget_in_force(settings, found["step_tokens_max_of_process"])
+    settings = settings_in_force(settings, found)
     # GPUs of this engine, declared or else found: rates per GPU divide by this column
     settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
     evidence = (
@@ -230,7 +230,7 @@ def evidence_table(
         .with_columns(
             *on_gpus,
             settings["max_num_batched_tokens_exceeded"],
-            settings["max_num_batched_tokens_configured"],
+            *(settings[f"{name}_configured"] for name in COLUMN_KNOBS),
         )
         .with_columns(
             *found,

@@ -6,6 +6,7 @@ sequence cap, the token budget or the KV blocks stop the admission loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -361,15 +362,16 @@ def waits_are_most(share: float) -> pl.Expr:
 _BINDING = _binding()
 
 
-def budget_contradiction(row: Mapping[str, Any]) -> str | None:
-    """How the steps contradict the configured max_num_batched_tokens; None = they do not."""
-    if not row.get("max_num_batched_tokens_exceeded"):
-        return None
-    configured, tokens = (
-        row["max_num_batched_tokens_configured"],
-        row["step_tokens_max_of_process"],
-    )
-    return (
-        f"configured {configured:.0f}, but steps took up to {tokens:,.0f} tokens since the start: "
+def contradictions(row: Mapping[str, Any]) -> dict[str, str]:
+    """Configured settings that an evidence row contradicts → how."""
+    found = {}
+    if row.get("max_num_batched_tokens_exceeded"):
+        found[BUDGET] = f"steps took up to {row['step_tokens_max_of_process']:,.0f} tokens"
+    most = row.get("running_requests_max_of_process") or 0.0
+    if most > (row.get("max_num_seqs_configured") or math.inf):
+        found[SEQS] = f"up to {most:.0f} requests ran at once"
+    return {
+        name: f"configured {row[f'{name}_configured']:.0f}, but {fact} since the start: "
         "the file is out of date"
-    )
+        for name, fact in found.items()
+    }

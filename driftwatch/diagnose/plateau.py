@@ -77,20 +77,7 @@ def _candidates(
     queued: pl.DataFrame, minutes: pl.DataFrame, grid: pl.DataFrame, serving: pl.DataFrame
 ) -> pl.DataFrame:
     """window → the level of its plateau; windows without one are left out."""
-    budgets = grid.select(KEY).join(
-        serving.select(*KEY, budget="max_num_batched_tokens"),
-        on=KEY,
-        how="left",
-        maintain_order="left",
-    )
-    # a repeated sample shows no level of its own
-    own = queued.filter(~pl.col("repeats").fill_null(False)).join(
-        budgets.with_row_index("window").select("window", "budget"),
-        on="window",
-        how="left",
-        maintain_order="left",
-    )
-    waiting = own.filter(_waits_for_a_slot())
+    waiting = _waiting(queued, grid, serving)
     top = pl.col("running").max()
     in_band = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)
     # where scrapes are a minute apart, ten minutes have at most ten: five are enough
@@ -125,6 +112,49 @@ def _candidates(
         )
         .select("window", candidate="level")
     )
+
+
+def scrapes_at_most(new: pl.DataFrame, serving: pl.DataFrame) -> pl.Series:
+    """How many scrapes of each new minute show requests that wait for a slot while the minute's
+    most run; 0 for few requests, or where the token budget is unknown.
+
+    Only bursts fill a large cap: no ten minutes are a plateau, and the same maximum returns.
+    """
+    none = pl.repeat(0.0, len(new), dtype=pl.Float64, eager=True)
+    if not (new["queued_second"].list.len() > 0).any():
+        return none
+    windows = MinuteWindows(new)
+    queued = windows.queued(windows.spans(new.select(*KEY, "end", start="end"), 1, cut=False))
+    most = new.with_row_index("window").select("window", most="running_requests_max")
+    found = (
+        _waiting(queued, new, serving)
+        .join(most, on="window", how="left", maintain_order="left")
+        .filter(
+            pl.col("budget").is_not_null(),
+            pl.col("running") >= PLATEAU_EXACT_BELOW_REQUESTS,
+            pl.col("running") == pl.col("most"),
+        )
+        .group_by("window", maintain_order=True)
+        .agg(scrapes=pl.len().cast(pl.Float64))
+    )
+    return none.scatter(found["window"], found["scrapes"]) if len(found) else none
+
+
+def _waiting(queued: pl.DataFrame, grid: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
+    """Scrapes in which requests wait for a slot, with ``budget``; a repeated one says no more."""
+    budgets = grid.select(KEY).join(
+        serving.select(*KEY, budget="max_num_batched_tokens"),
+        on=KEY,
+        how="left",
+        maintain_order="left",
+    )
+    own = queued.filter(~pl.col("repeats").fill_null(False)).join(
+        budgets.with_row_index("window").select("window", "budget"),
+        on="window",
+        how="left",
+        maintain_order="left",
+    )
+    return own.filter(_waits_for_a_slot())
 
 
 def _waits_for_a_slot() -> pl.Expr:

@@ -69,6 +69,8 @@ _EXTRA = {
     "last_time",
     "kv_block_tokens",
     "max_num_batched_tokens_configured",
+    "max_num_seqs_configured",
+    "running_requests_max_of_process",
     "step_tokens_max_of_process",
     "slo_ttft_seconds",
     "slo_tpot_seconds",

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import polars as pl
 
 from driftwatch.condition import Condition
-from driftwatch.diagnose.limits import BUDGET, KV, SEQS, budget_contradiction
+from driftwatch.diagnose.limits import BUDGET, KV, SEQS, contradictions
 from driftwatch.diagnose.states import unknown_inputs
 from driftwatch.evidence import BY_NAME, TEXTS
 from driftwatch.minutes.engine import POOLING
@@ -217,8 +217,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
             none = "no tokens generated" if row["engine_kind"] == POOLING else _NOT_SIZED
             not_given = "KV cache size not in /metrics" if name == KV else "setting not given"
             note = not_given if row[setting] is None else none
-            if name == BUDGET:
-                note = budget_contradiction(row) or note
+            note = contradictions(row).get(name) or note
         waiting = row.get("binding_waiting_requests")
         kv = {"preemptions_per_second": row.get("preemptions_per_second")} if name == KV else {}
         if binds and name == KV:

@@ -140,7 +140,7 @@ def _from_labels(labels_json: str | None) -> Serving:
         return Serving()
 
 
-STEP_TOKENS = "step_tokens_max_of_process"
+STEP_TOKENS, RUNNING = "step_tokens_max_of_process", "running_requests_max_of_process"
 
 
 def _settings_of_minutes(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
@@ -161,7 +161,8 @@ def _settings_of_minutes(now: Serving, minutes: pl.DataFrame, row: Mapping[str, 
         budget = _last(usable, "max_num_batched_tokens")
     if cap is not None and inferred:
         plateau = Setting(cap, "inferred", "plateau of running requests")
-        then = replace(then, max_num_seqs=then.max_num_seqs or plateau)
+        if (configured := _running_cap(now)) is None or configured < cap:
+            then = replace(then, max_num_seqs=plateau)
     elif cap is not None and cap != _running_cap(now):
         limit = Setting(cap, "config", "as it was then")
         then = replace(then, max_num_seqs=limit, max_num_active_seqs=None)
@@ -173,6 +174,9 @@ def _settings_of_minutes(now: Serving, minutes: pl.DataFrame, row: Mapping[str, 
         limit = Setting(budget, "config", "as it was then")
         then = replace(then, max_num_batched_tokens=limit)
     most = _number(row.get(STEP_TOKENS) or _last(usable, STEP_TOKENS))
+    running = _number(row.get(RUNNING) or _last(usable, RUNNING))
+    if then.max_num_seqs is not None and (running or 0.0) > then.max_num_seqs.value:
+        then = replace(then, max_num_seqs=None)  # another one is in force
     # settings on the command line override those of the minutes
     then = replace(then, **{name: getattr(now, name) for name in given})
     return replace(then, max_num_batched_tokens=_budget_of_steps(then.max_num_batched_tokens, most))

@@ -7,7 +7,7 @@ from typing import Any
 
 from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS
 from driftwatch.detect.reference import RATIOS
-from driftwatch.diagnose.limits import budget_contradiction
+from driftwatch.diagnose.limits import contradictions
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason
@@ -39,8 +39,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if row.get("forward_passes_overcounted"):
         for name in ("requests_per_forward_pass", "tokens_per_forward_pass"):
             reason_of[name] = "a lower bound: several API servers count each step once each"
-    if (contradiction := budget_contradiction(row)) is not None:
-        reason_of["max_num_batched_tokens"] = contradiction
+    reason_of |= contradictions(row)
     if row.get("max_num_seqs_inferred"):
         reason_of["max_num_seqs"] = "inferred from the plateau of running requests"
     for state, inputs in _INPUTS_OF_STATE.items():

@@ -51,7 +51,7 @@ ONE_CHANGE = timedelta(minutes=10)
 ADVICE_HOLDS = timedelta(days=14)
 
 _READ = ("scrapes", *COLUMN_KNOBS, "max_num_seqs_inferred", "cache_config")
-_STEPS = "step_tokens_max_of_process"
+_MOST = ("step_tokens_max_of_process", "running_requests_max_of_process")
 _LOAD = ("running_requests", "running_requests_max")
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
 
@@ -91,7 +91,7 @@ def step(
     """
     runs, opened, last_read = dict(before.runs), dict(before.opened), dict(before.last_read)
     news: dict[str, Verification] = {}
-    columns = [name for name in (*_READ, *_LOAD, _STEPS, *_FLAGS) if name in rows.columns]
+    columns = [name for name in (*_READ, *_LOAD, *_MOST, *_FLAGS) if name in rows.columns]
     ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
     for row in ordered.iter_rows(named=True):
         key = TargetKey(row["instance"], row["engine"])

@@ -24,59 +24,67 @@ SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "slo_tpot_seconds": pl.Float64,
     "slo_share": pl.Float64,
 }
-_SETTINGS = (*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end")
-# Settings that a stored row has as they were then.
+_SETTINGS = (*SERVING_SCHEMA, *(f"{name}_configured" for name in COLUMN_KNOBS), "start", "end")
+# Of them those that a stored row has as they were then.
 STORED_SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens", "kv_block_tokens")
 
 
 def current_settings(
-    windows: pl.DataFrame, serving: pl.DataFrame, inferred: pl.Series, own: pl.DataFrame
+    windows: pl.DataFrame, serving: pl.DataFrame, own: pl.DataFrame
 ) -> pl.DataFrame:
-    """Settings per window: configured, else from the page, else inferred."""
+    """Settings per window: configured, else from the page."""
     page = own.select(
         page_tokens=_config_number("kv_cache_size_tokens"),
         page_blocks=_config_number("num_gpu_blocks"),
         page_block=_config_number("block_size"),
     )
-    joined = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
-        *page, inferred.alias("inferred")
-    )
+    joined = _configured(windows, serving).with_columns(*page)
     return joined.with_columns(
-        max_num_seqs_inferred=pl.col("max_num_seqs").is_null() & pl.col("inferred").is_not_null(),
-        max_num_seqs=pl.coalesce("max_num_seqs", "inferred"),
         kv_block_tokens=pl.coalesce("kv_block_tokens", "page_block"),
         kv_cache_tokens=pl.coalesce(
             "kv_cache_tokens", "page_tokens", pl.col("page_blocks") * pl.col("page_block")
         ),
-        max_num_batched_tokens_configured=pl.col("max_num_batched_tokens"),
     ).select(_SETTINGS)
+
+
+def _configured(windows: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
+    knobs = {f"{name}_configured": pl.col(name) for name in COLUMN_KNOBS}
+    joined = windows.join(serving, on=KEY, how="left", maintain_order="left")
+    return joined.with_columns(**knobs)
 
 
 def stored_settings(
     windows: pl.DataFrame, serving: pl.DataFrame, stored: pl.DataFrame
 ) -> pl.DataFrame:
-    """Settings per window as stored in its last row; settings not stored are those of now."""
-    now = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
-        max_num_batched_tokens_configured=pl.col("max_num_batched_tokens")
-    )
+    """Settings per window as its last row had them; what is not stored as configured now."""
     then = stored.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))
-    return now.with_columns(then).select(_SETTINGS)
+    return _configured(windows, serving).with_columns(then).select(_SETTINGS)
 
 
 # Steps that exceed the budget by this factor show that another one is in force.
 EXCEEDED_RATIO = 1.25
 
 
-def with_budget_in_force(settings: pl.DataFrame, step_tokens: pl.Series) -> pl.DataFrame:
-    """Clear a max_num_batched_tokens that the steps exceed: vLLM runs with another one.
+def settings_in_force(settings: pl.DataFrame, carried: pl.DataFrame) -> pl.DataFrame:
+    """Settings without those that the engine exceeded since its start: vLLM runs with others.
 
-    ``step_tokens``: largest tokens per step of any minute since the engine's start. The result has
-    ``max_num_batched_tokens_exceeded``; NULL where an input is unknown. A stored row has no budget
-    that its steps exceeded: there the configured one is compared.
+    A max_num_seqs that fewer than the running requests fill is another one: the inferred one, or
+    unknown. ``max_num_batched_tokens_exceeded`` is whether steps exceed the budget; NULL where an
+    input is unknown. A stored row has no value that was exceeded: there the configured one counts.
+
+    ``carried``: :data:`driftwatch.diagnose.carried.CARRIED`, row for row.
     """
+    inferred, most = carried["inferred_max_num_seqs"], carried["running_requests_max_of_process"]
+    is_false = pl.lit(most) > pl.col("max_num_seqs")
+    cap = pl.when(~is_false.fill_null(value=False)).then("max_num_seqs")
+    was_inferred = pl.col("max_num_seqs_inferred").fill_null(value=False)
+    settings = settings.with_columns(
+        max_num_seqs_inferred=was_inferred | (cap.is_null() & pl.lit(inferred).is_not_null()),
+        max_num_seqs=pl.coalesce(cap, pl.lit(inferred)),
+    )
     then = pl.col("max_num_batched_tokens")
     budget = pl.coalesce(then, "max_num_batched_tokens_configured")
-    exceeded = pl.lit(step_tokens) > EXCEEDED_RATIO * budget
+    exceeded = pl.lit(carried["step_tokens_max_of_process"]) > EXCEEDED_RATIO * budget
     return settings.with_columns(
         max_num_batched_tokens_exceeded=exceeded,
         max_num_batched_tokens=pl.when(~exceeded.fill_null(value=False)).then(then),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -50,8 +50,9 @@ def running(
     """Settings and release in a minute; the minute before fills the gaps of its row.
 
     ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
-    ``max_num_batched_tokens``, ``step_tokens_max_of_process`` and, where it is known,
-    ``cache_config``; ``fingerprint``: settings and release by labels, configuration, server or log;
+    ``max_num_batched_tokens``, ``step_tokens_max_of_process``,
+    ``running_requests_max_of_process`` and, where it is known, ``cache_config``;
+    ``fingerprint``: settings and release by labels, configuration, server or log;
     ``before``: of the minute before, since the last start; None = unknown.
     """
     is_inferred = bool(row.get("max_num_seqs_inferred")) and row.get(SEQS) is not None
@@ -65,13 +66,21 @@ def running(
     if (budget := _budget_of_steps(row, now)) is not None:
         inferred[BUDGET] = budget
     if before is None:
-        return Running(now, inferred)
+        return Running(_not_exceeded(now, row), inferred)
     if not row.get("scrapes") and SEQS in before.inferred:
         # a minute without a scrape contradicts no inferred cap
         inferred.setdefault(SEQS, before.inferred[SEQS])
     if BUDGET in before.inferred:  # a light load contradicts nothing
         inferred[BUDGET] = max(inferred.get(BUDGET, 0.0), before.inferred[BUDGET])
-    return Running(merged(now, before.fingerprint), inferred)
+    return Running(_not_exceeded(merged(now, before.fingerprint), row), inferred)
+
+
+def _not_exceeded(now: Fingerprint, row: Mapping[str, Any]) -> Fingerprint:
+    """What runs without a max_num_seqs that more requests exceed: another one is in force."""
+    read, most = now.knobs.get(SEQS), row.get("running_requests_max_of_process")
+    if read is None or most is None or most <= float(read):
+        return now
+    return replace(now, knobs={name: text for name, text in now.knobs.items() if name != SEQS})
 
 
 def _budget_of_steps(row: Mapping[str, Any], now: Fingerprint) -> float | None:
@@ -96,7 +105,8 @@ def changed(
     """
     read = differences(before.fingerprint, now.fingerprint)
     what = {one.name: (one.before, one.now) for one in read if one.group != "identity"}
-    for name in before.inferred.keys() | now.inferred.keys():
+    names = before.inferred.keys() | now.inferred.keys()
+    for name in names if SEQS in now.fingerprint.knobs else {*names, SEQS}:
         what.pop(name, None)
         if (values := _inferred(before, now, name, most_requests)) is not None:
             what[name] = values

@@ -133,7 +133,7 @@ def test_a_setting_that_is_read_opens_at_once_and_another_start_ends_it(
     again = at + 11 * MINUTE
     caps = pl.when(pl.col("end") < at).then(8.0).when(pl.col("end") < again).then(64.0)
     known = rows.with_columns(
-        max_num_seqs=caps.otherwise(32.0),
+        max_num_seqs=caps.otherwise(128.0),
         max_num_seqs_inferred=pl.lit(False),
         restarted=pl.col("restarted") | (pl.col("end") == again),
     )
@@ -143,7 +143,7 @@ def test_a_setting_that_is_read_opens_at_once_and_another_start_ends_it(
     (ended,) = (one for one in news if one.closed_at is not None)
     assert ended.verdict == "INCONCLUSIVE"
     assert "another change" in ended.reason
-    assert state.opened[KEY].change.what == {"max_num_seqs": ("64", "32")}
+    assert state.opened[KEY].change.what == {"max_num_seqs": ("64", "128")}
 
 
 def test_another_process_goes_on_from_the_store(rows: pl.DataFrame) -> None:
