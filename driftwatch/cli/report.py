@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.history import History
-from driftwatch.cli.options import history_options, json_option, option
+from driftwatch.cli.options import history_options, json_option, option, repeat_options
 from driftwatch.cli.printer import print_json, write_file
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
@@ -75,7 +76,10 @@ def _material(history: History, chosen: Week | None) -> Material:
                 raise NoVerdict(
                     f"no scrape of {week.name} ({week.title})", help_text=f"scrapes reach {reach}"
                 )
-        return gather(store, history.plan_of(store), week, until=min(now, week.end))
+        found = gather(store, history.plan_of(store), week, until=min(now, week.end))
+    settings = history.settings
+    is_sent = settings is not None and bool(settings.receivers)
+    return replace(found, options=repeat_options(), is_sent=is_sent)
 
 
 def _write(report: Report, html: Path | None, as_json: bool) -> None:

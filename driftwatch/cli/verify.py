@@ -29,6 +29,7 @@ from driftwatch.cli.printer import (
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Slo
+from driftwatch.notify.rollout import IN_PART, OUTCOMES, outcome_of, outcome_text, rollouts
 from driftwatch.notify.verification_line import (
     difference_text,
     minutes_text,
@@ -37,6 +38,7 @@ from driftwatch.notify.verification_line import (
 )
 from driftwatch.numbers import clean, knob, moment
 from driftwatch.verify.figures import WORDS
+from driftwatch.verify.verdict import SLOWER
 
 if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
@@ -44,13 +46,13 @@ if TYPE_CHECKING:
 
 _HEADER = ("ID", "VERDICT", "SINCE UTC", "SERVER", "CHANGE")
 _FIGURES = ("figure", "before", "after", "limits of the difference", "forecast")
-_EXIT = {"PASS": 0, "FAIL": 1}
+_EXIT = {OUTCOMES["PASS"]: 0, OUTCOMES["FAIL"]: 1, IN_PART: 1, SLOWER: 1}  # else no verdict
 _LISTED_FOR = timedelta(days=56)  # as far back as the weekly report's track record
 _EVER, _DAY = timedelta(days=400), timedelta(days=1)
 
 
 @click.command(name="verify")
-@click.argument("target", metavar="[SERVER|POOL]", required=False)
+@click.argument("target", metavar="[SERVER|POOL|ID]", required=False)
 @option(
     "--setting settings",
     str,
@@ -68,15 +70,15 @@ def command(
     """Say whether a change of a setting or a release worked, at matched traffic.
 
     Without a name: every verification of the last eight weeks. With it: the newest one of that
-    server, of a pool that of each server. With --recording: the changes in it.
+    server, of a pool that of each server; with an ID that one. With --recording: the changes in it.
 
     No metric shows a setting that nobody wrote into driftwatch.yaml. --setting keeps it with who
     and when; verify, explain, recommend and the report read the stored minutes since that restart
     with it. For the minutes to come, correct driftwatch.yaml.
 
-    A list has id, verdict, time of the change, server and change. Exit code 0: PASS, or every
-    verification was listed; 1: FAIL; 4: INCONCLUSIVE, the verification has not ended, or there is
-    no usable scrape.
+    A list has id, verdict, time of the change, server and change. Exit code 0: it worked (of a
+    pool: on most of its servers), or all were listed; 1: it did not, or only in part; 4: it cannot
+    be judged, it has not ended, or there is no usable scrape.
     """
     if target is not None:
         refuse_file(target, "server")
@@ -84,7 +86,7 @@ def command(
         if not _confirm(target, settings, by, history):
             return 0
         history = replace(history, at=None)
-    verifications, lines = _verifications(target, history)
+    verifications, outcomes = _verifications(target, history)
     is_list = target is None and history.is_stored
     last, now = verifications[0] if len(verifications) == 1 else None, SystemClock().now()
     if as_json:
@@ -94,14 +96,15 @@ def command(
     elif last is not None and not is_list:
         print_verification(last, now)
     elif verifications:
-        for line in lines:
-            print_wrapped(line)
+        for _, text in outcomes:
+            print_wrapped(text)
         print_verifications(verifications, now)
     else:
         click.echo("no change of a setting or a release in the last eight weeks", err=True)
     if is_list or (target is None and last is None):
         return 0
-    codes = [_EXIT.get(one.verdict, EXIT_NO_VERDICT) for one in verifications]
+    words = [word for word, _ in outcomes] or [OUTCOMES[one.verdict] for one in verifications]
+    codes = [_EXIT.get(word, EXIT_NO_VERDICT) for word in words]
     return 1 if 1 in codes else max(codes)
 
 
@@ -115,7 +118,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
     from driftwatch.cli.recommend import knob_values
     from driftwatch.cli.target import members_of
     from driftwatch.knobs import COLUMN_KNOBS, refusal
-    from driftwatch.pipeline.confirmed import confirm_settings, verification_of
+    from driftwatch.pipeline.confirmed import NotRestarted, confirm_settings, verification_of
     from driftwatch.pipeline.stored_state import stored_targets
 
     values = knob_values(texts, "--setting", COLUMN_KNOBS)
@@ -126,7 +129,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
         )
     if (why := refusal(values)) is not None:
         raise UsageError(f"--setting: {why}")
-    who, now, others, is_changed = person(by), SystemClock().now(), list[UsageError](), False
+    who, now, others, is_changed = person(by), SystemClock().now(), list[NotRestarted](), False
     text, wrong = ", ".join(f"{name} {knob(value)}" for name, value in values.items()), set[str]()
     with history.store() as store, store.one_transaction():
         last = last_scraped(store)
@@ -135,7 +138,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
         for target in members.values():
             try:
                 note = confirm_settings(store, target, values, at, who, now)
-            except UsageError as error:
+            except NotRestarted as error:
                 others.append(error)
                 continue
             store.note_action("note", who, now, subject=note.text())
@@ -159,8 +162,12 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
     return is_changed
 
 
-def _verifications(name: str | None, history: History) -> tuple[list[Verification], list[str]]:
-    """What the store says; of a pool the newest of each server, with what came of each change."""
+def _verifications(
+    name: str | None, history: History
+) -> tuple[list[Verification], list[tuple[str, str]]]:
+    """What the store says; of a pool the newest of each server, with what came of each change: in
+    a word, and in a line.
+    """
     from driftwatch.cli.database import last_scraped
     from driftwatch.cli.replay_summary import with_proposals
     from driftwatch.cli.target import members_of
@@ -174,10 +181,13 @@ def _verifications(name: str | None, history: History) -> tuple[list[Verificatio
         end = min(on_its_day(history.at, last) or last, last)
         plan, past = history.plan_of(store), PastMinutes(store)
         targets = plan.assign(stored_targets(store))
-        members = None if name is None else members_of(name, targets)
-        since = end - (_LISTED_FOR if members is None else _EVER)
+        since = end - (_LISTED_FOR if name is None else _EVER)
         verifications = store.verifications(since, end + timedelta(seconds=1))
-        if members is not None:
+        of_id = [v for v in verifications if name and len(name) >= 8 and v.id.startswith(name)]
+        members = None if name is None else members_of(name, targets) if not of_id else {}
+        if of_id:
+            verifications = of_id
+        elif members is not None:
             newest = {one.key: one for one in verifications if one.key in members}
             verifications = list(newest.values())
         if not verifications and not (store.past(end - _DAY, end)["scrapes"] > 0).any():
@@ -204,14 +214,13 @@ def _verifications(name: str | None, history: History) -> tuple[list[Verificatio
         return judged, list(_of_pools(judged, plan))
 
 
-def _of_pools(verifications: Sequence[Verification], plan: Plan) -> Iterator[str]:
+def _of_pools(verifications: Sequence[Verification], plan: Plan) -> Iterator[tuple[str, str]]:
     """What came of each change of a pool, as the weekly report says it."""
-    from driftwatch.notify.rollout import outcome_text, rollouts
-
     slos = {pool.name: pool.slo for pool in plan.every_pool}
     for rollout in rollouts(verifications):
         pool = rollout[0].pool
-        yield f"{pool}: {outcome_text(rollout, slos.get(pool, Slo()).share)}"
+        share = slos.get(pool, Slo()).share
+        yield outcome_of(rollout, share), f"{pool}: {outcome_text(rollout, share)}"
 
 
 def print_verifications(verifications: Sequence[Verification], now: datetime) -> None:
@@ -232,7 +241,9 @@ def _changed(one: Verification) -> str:
 def print_verification(one: Verification, now: datetime) -> None:
     """The verdict, what changed, what was compared, the figures, the notes."""
     print_wrapped(f"{one.verdict}: {verification_line(one, now.date())}")
-    promise = "" if one.forecast is not None else "; driftwatch had not advised it"
+    another = "driftwatch had advised another value"
+    promise = another if one.incident_id is not None else "driftwatch had not advised it"
+    promise = "" if one.forecast is not None else f"; {promise}"
     since = moment(one.change.at, now.date())
     print_wrapped(f"{one.key.text}: {_changed(one)} at {since}{promise}")
     if one.effects:

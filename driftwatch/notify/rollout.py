@@ -11,7 +11,7 @@ from statistics import median
 from driftwatch.notify.verification_line import from_to
 from driftwatch.numbers import clean, percent
 from driftwatch.verify.figures import IN_TARGET, ITL, TTFT, WORDS
-from driftwatch.verify.verdict import HARM_SHARE, improvement
+from driftwatch.verify.verdict import HARM_SHARE, SLOWER, improvement
 from driftwatch.verify.verification import Effect, Verdict, Verification
 
 MAIN_FIGURES = (IN_TARGET, TTFT, ITL)
@@ -58,6 +58,8 @@ def outcome_of(rollout: Rollout, share: float) -> str:
     verdicts = Counter(one.verdict for one in rollout)
     verdict = max(OUTCOMES, key=lambda name: verdicts[name])
     effects = median_effects(rollout)
+    if verdict == "FAIL" and any(one.reason == SLOWER for one in rollout):
+        return SLOWER
     is_short = bool(effects) and _is_short(effects[0], share)
     if (verdict == "PASS" and is_short) or (verdict == "FAIL" and is_better(effects)):
         return IN_PART
@@ -79,6 +81,8 @@ def outcome_text(rollout: Rollout, share: float) -> str:
         reason = next((one.reason for one in rollout if OUTCOMES[one.verdict] == word), "")
         return f"{word}: {clean(reason)}" if reason else word
     first, rest = effects[0], ""
+    if word == SLOWER:
+        first = next((one for one in effects if one.name == ITL), first)
     if word == IN_PART:
         passed = sum(one.verdict == "PASS" for one in rollout)
         some = f" on {passed} of {len(rollout)} servers" if 0 < passed < len(rollout) else ""

@@ -16,6 +16,7 @@ from driftwatch.numbers import (
     seconds,
 )
 from driftwatch.verify.figures import WORDS
+from driftwatch.verify.verdict import SLOWER
 from driftwatch.verify.verification import Effect, Verification
 
 # figures of a line beside the deciding one
@@ -33,10 +34,12 @@ def verification_line(one: Verification, today: date | None) -> str:
     """
     if one.verdict == "open" or one.closed_at is None:
         return f"not yet: {one.reason or 'waiting for minutes to compare'}"
-    word, effects = f"{OUTCOMES[one.verdict]} {moment(one.closed_at, today)}", _effect_texts(one)
+    is_slower = one.reason == SLOWER
+    word = SLOWER.upper() if is_slower else OUTCOMES[one.verdict]
+    word, effects = f"{word} {moment(one.closed_at, today)}", _effect_texts(one)
     if not effects or one.verdict == "INCONCLUSIVE":
         return f"{word}: {one.reason}"
-    why = "" if one.verdict == "PASS" else f" {one.reason},"
+    why = "," if is_slower else "" if one.verdict == "PASS" else f" {one.reason},"
     missed = one.still_missed_ratio
     still = "" if missed is None else f"; {percent(missed)} of requests still miss a target"
     return f"{word},{why} same traffic before and after: {', '.join(effects)}{still}"

@@ -28,7 +28,12 @@ _MOST = {
     "max_num_seqs": "running_requests_max_of_process",
     "max_num_batched_tokens": "step_tokens_max_of_process",
 }
-_READ = ("restarted", *_MOST, *_MOST.values())
+_LEVEL = "inferred_max_num_seqs"
+_READ = ("restarted", _LEVEL, *_MOST, *_MOST.values())
+
+
+class NotRestarted(UsageError):
+    """A server did not restart when its settings were changed."""
 
 
 def confirm_settings(
@@ -36,8 +41,8 @@ def confirm_settings(
 ) -> ConfirmedSettings:
     """The note that a server runs with these settings since its restart nearest to a time.
 
-    Raises UsageError: no restart is stored within an hour of the time, or scrapes since then exceed
-    the settings.
+    Raises NotRestarted: no restart of it is stored within an hour of the time; UsageError: what ran
+    since contradicts the settings.
     """
     key = target.key
     rows = store.past(at - _DAY, at + _DAY, [key], _READ)
@@ -45,7 +50,7 @@ def confirm_settings(
     near = [one for one in starts if abs(one - at) <= NEAR]
     if not near:
         known = ", ".join(f"{one:%Y-%m-%dT%H:%MZ}" for one in starts) or "none"
-        raise UsageError(
+        raise NotRestarted(
             f"{key.text} did not restart within an hour of {at:%Y-%m-%dT%H:%MZ}, and no setting "
             "changes without a restart",
             help_text=f"its restarts in the day around it: {known}",
@@ -62,6 +67,15 @@ def confirm_settings(
             raise UsageError(
                 f"{key.text}: {name} is not {value:g}, its scrapes since that restart show {least}"
             )
+    level, value = during[_LEVEL].drop_nulls(), values.get("max_num_seqs", 0.0)
+    if len(level) and value > level[-1]:
+        raise UsageError(
+            f"{key.text}: max_num_seqs is not {knob(value)}: since that restart at most "
+            f"{knob(level[-1])} ran while requests queued and the KV cache had room, so it is "
+            f"{knob(level[-1])}",
+            help_text="nothing was recorded; if the server's start-up log says otherwise, write "
+            "that into driftwatch.yaml",
+        )
     before = rows.filter(pl.col("end") < since)
     was = {name: before[name].drop_nulls() for name in values}
     pairs = {name: (was[name][-1] if len(was[name]) else None, v) for name, v in values.items()}

@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY
 from driftwatch.model import TargetKey
 from driftwatch.numbers import clean, percent, plural
-from driftwatch.report.cells import CELL, MINUTE_SECONDS, REASONS
+from driftwatch.report.cells import BEYOND, CELL, MINUTE_SECONDS, REASONS
 from driftwatch.report.lengths import STEMS
 from driftwatch.report.material import Material
 from driftwatch.report.report import Blind, Unjudged
@@ -94,10 +94,10 @@ def _stretches(cells: pl.DataFrame, reasons: Sequence[str], least: timedelta) ->
             yield Unjudged(pool=pool, servers=_names(run), start=start, end=end, reason=reason)
 
 
-def blind_texts(blind: Blind, servers: int) -> list[str]:
+def blind_texts(blind: Blind, servers: int, options: str = "") -> list[str]:
     """What could have been missed, when and on which servers; a short line where that is nothing.
 
-    ``servers``: how many there are.
+    ``servers``: how many there are; ``options``: of commands.
     """
     if blind.not_judged_ratio is None:
         return ["no minute of the week is stored"]
@@ -110,12 +110,16 @@ def blind_texts(blind: Blind, servers: int) -> list[str]:
         named = [f"{where_text(one)} ({one.reason})" for one in mine[:_MOST_NAMED]]
         more = len(mine) - len(named)
         named += [f"{plural(more, 'shorter one')}: --html"] if more else []
+        beyond = next((o.pool for o in mine[:_MOST_NAMED] if o.reason == BEYOND), None)
+        if beyond is not None:
+            command = f"driftwatch baseline accept {clean(beyond)}{options}"
+            named.append(f"if such load stays, take a new baseline: {command}")
         texts += [f"{what} {'; '.join(named)}"] if named else []
     if silent := blind.could_not_fire:
         more = len(silent) - _MOST_ALERTS
         names = ", ".join(clean(name) for name in silent[:_MOST_ALERTS])
         names += f" and {more} more" if more > 0 else ""
-        texts.append(f"could not fire for want of data: {names}")
+        texts.append(f"could not fire: {names}")
     if unseen := blind.doubled_lengths_unseen:
         all_of = f"all {servers} servers" if 1 < len(unseen) == servers else _servers(unseen)
         texts.append(f"lengths ×2 would go unnoticed on {all_of}")

@@ -23,7 +23,7 @@ HOUR_SECONDS, MINUTE_SECONDS = 3600.0, 60.0
 # every other code is a missing input
 _OF_CODES: Mapping[str, str] = {
     "idle": "idle",
-    "out_of_range": "load outside the baseline",
+    "out_of_range": (BEYOND := "load outside the baseline"),
     "learning": "no baseline yet",
     "no_baseline": "no baseline yet",
     "other_server": "no baseline yet",
@@ -43,10 +43,11 @@ _OVER = tuple(f"{name}_over_{bound}" for name in ("ttft", "tpot") for bound in (
 _MISSED = ("missed_low", "missed_high")
 _GAUGES = ("running_requests",)
 _LAST = (
-    "max_num_seqs", "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
+    "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
     "running_requests_max_of_process",  # the most of any scrape since the engine started
+    "inferred_max_num_seqs",  # the level that they held while others waited
 )  # fmt: skip
-_FLAGS = ("max_num_seqs_inferred", "restarted")
+_FLAGS = ("restarted",)
 # seconds in which the engine was slower at equal load or stuck, and Σ (1 - speed) · seconds of them
 _LOST = ("slow_seconds", "lost_seconds", "stuck_seconds")
 

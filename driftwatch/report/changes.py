@@ -9,25 +9,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
 from statistics import median
 
-from driftwatch.model import Slo
-from driftwatch.notify.rollout import MAIN_FIGURES, Rollout, median_effects, outcome_of, rollouts
+import polars as pl
+
+from driftwatch.collect.schema import KEY
+from driftwatch.model import Slo, TargetKey
+from driftwatch.notify.rollout import ASKED, Rollout, median_effects, outcome_of, rollouts
 from driftwatch.notify.verification_line import effect_text, minutes_text
-from driftwatch.numbers import clean, cut, plural
+from driftwatch.numbers import clean, cut, knob, plural
 from driftwatch.report.cells import CELL
+from driftwatch.report.costs import of_pool
 from driftwatch.report.incidents import moves_text
 from driftwatch.report.material import Material
 from driftwatch.report.report import ForecastError, Record
 from driftwatch.report.result import last_restarts, starts_text
 from driftwatch.report.week import day_time
 from driftwatch.store.history import TargetAdvice
-from driftwatch.verify.changes import advised_by, number_of
+from driftwatch.verify.changes import INFERRED, SEQS, advised_by, has_advised_values, number_of
 from driftwatch.verify.figures import IN_TARGET
 from driftwatch.verify.verification import Verification
 
 TRACK = timedelta(weeks=8)
+_LATER, _MINUTE = timedelta(hours=1), timedelta(minutes=1)  # another change, not of one rollout
+_MOST, _LEVEL = "running_requests_max_of_process", "inferred_max_num_seqs"
 UNKNOWN = (_UNCONFIRMED, _NOT_MADE, _NOT_SEEN) = ("not confirmed", "not made", "no change seen")
 
 
@@ -50,23 +58,31 @@ def changed_text(rollout: Rollout) -> str:
 
 
 def done_text(material: Material, changed: Rollout) -> str:
-    """What was changed, and whether that was advised: ``max_num_seqs 64, as advised Tue 09:20``."""
-    last = rollouts(changed)[-1]
-    return ", ".join([changed_text(changed), *_advised(material, last[0])])
+    """What was changed, and whether that was advised: ``max_num_seqs 64, as advised Tue 09:20``;
+    ``vllm 0.32.0, back to 0.31.0 Wed 09:00``.
+    """
+    steps: list[list[Verification]] = []
+    for one in sorted(changed, key=lambda v: v.change.at):
+        if not steps or one.change.at - steps[-1][-1].change.at >= _LATER:
+            steps.append([])
+        steps[-1].append(one)
+    texts = [changed_text(step) for step in steps]
+    for at, (before, after) in enumerate(pairwise(steps), 1):
+        was, now = before[0].change.what, after[0].change.what
+        when = day_time(after[0].change.at - _MINUTE)
+        if {name: pair[::-1] for name, pair in was.items()} == dict(now):
+            texts[at] = f"back to {', '.join(clean(to) for _, to in now.values())} {when}"
+        else:
+            texts[at] = f"then {texts[at]} {when}"
+    return ", ".join([*texts, *_advised(material, rollouts(changed)[-1][0])])
 
 
 def _advised(material: Material, one: Verification) -> list[str]:
-    if one.forecast is None:
-        return []
     given = advice_before(material, one)
     if given is None:
-        return ["as advised"]
-    when, other = day_time(given.at), []
-    for move in given.moves:
-        value = one.change.what[move.knob][1]
-        now = number_of(value) or 0.0
-        if now > move.to_value or (now < move.to_value and not value.startswith("at least")):
-            other.append(move)
+        return [] if one.forecast is None else ["as advised"]
+    when = day_time(given.at)
+    other = [m for m in given.moves if not has_advised_values(one.change, [m])]
     if not other:
         return [f"as advised {when}"]
     return [f"{' and '.join(f'{move.to_value:.0f}' for move in other)} was advised {when}"]
@@ -100,7 +116,74 @@ def share_of(material: Material, pool: str) -> float:
 
 
 def _outcome(material: Material, rollout: Rollout) -> str:
-    return outcome_of(rollout, share_of(material, rollout[0].pool))
+    outcome = outcome_of(rollout, share_of(material, rollout[0].pool))
+    return outcome if _has_advised(material, rollout[0]) else f"{outcome} with another value"
+
+
+def _has_advised(material: Material, one: Verification) -> bool:
+    given = advice_before(material, one)
+    return given is None or has_advised_values(one.change, given.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A max_num_seqs of driftwatch.yaml that more requests exceed: the engine has another one."""
+
+    configured: float
+    fact: str
+    likely: float | None  # the level that requests held while others waited; None = unknown
+    since: datetime  # end of the first ten minutes that show it
+
+
+def exceeded_caps(material: Material) -> dict[str, Exceeded]:
+    """Pool → its max_num_seqs in driftwatch.yaml, where its servers run more requests."""
+    most, found = pl.col(_MOST), dict[str, Exceeded]()
+    for (pool, name), configured in sorted(material.configured.items()):
+        if name != SEQS:
+            continue
+        cells = of_pool(material, pool).sort("end", *KEY)
+        newest = cells.drop_nulls(_MOST).unique(KEY, keep="last", maintain_order=True)
+        beyond = newest.filter(most > configured).sort(-most, *KEY)
+        if beyond.is_empty():
+            continue
+        levels = beyond.drop_nulls(_LEVEL)
+        likely = levels[_LEVEL][0] if levels[_LEVEL].n_unique() == 1 else None
+        fact = f"up to {knob(beyond[_MOST][0])} ran at once on {clean(beyond['instance'][0])}"
+        if likely is not None:
+            where = f"{len(levels)} of {plural(len(newest), 'server')}"
+            if len(levels) == len(newest) > 1:
+                where = f"all {plural(len(newest), 'server')}"
+            fact = (
+                f"at most {knob(likely)} ran on {where} while requests queued: probably "
+                f"{knob(likely)}"
+            )
+        since = cells.filter(most > configured)["end"][0]
+        found[pool] = Exceeded(configured, fact, likely, since)
+    return found
+
+
+def with_levels(material: Material) -> list[Verification]:
+    """Verifications; of a server's newest max_num_seqs the level that requests held since then
+    replaces the bound of the first minutes.
+    """
+    levels = {
+        TargetKey(instance, engine): level
+        for instance, engine, level in material.cells.sort("end")
+        .drop_nulls(_LEVEL)
+        .select(*KEY, _LEVEL)
+        .iter_rows()
+    }
+    newest = {one.key: one.id for one in material.verifications if SEQS in one.change.what}
+    found = []
+    for one in material.verifications:
+        was, now = one.change.what.get(SEQS, ("", ""))
+        level = levels.get(one.key)
+        is_bound = now.startswith("at least ") and newest.get(one.key) == one.id
+        if is_bound and level is not None and level >= (number_of(now) or 0.0):
+            what = {**one.change.what, SEQS: (was, INFERRED[SEQS].format(level))}
+            one = one.model_copy(update={"change": replace(one.change, what=what)})
+        found.append(one)
+    return found
 
 
 def record(material: Material) -> Record:
@@ -111,7 +194,7 @@ def record(material: Material) -> Record:
     since = until - TRACK
     known = material.known_since or material.since
     begun = [one for one in material.verifications if one.opened_at < until]
-    made = rollouts(one for one in begun if one.forecast is not None)
+    made = rollouts(o for o in begun if o.forecast is not None or advice_before(material, o))
     waiting = [
         (_unknown(material, given), given)
         for given in material.advice
@@ -127,7 +210,7 @@ def record(material: Material) -> Record:
     unknown = {(given.pool, given.moves[0].knob): found for found, given in waiting}
     outcomes = Counter([_outcome(material, one) for one in made])
     outcomes += Counter([name for name, _ in unknown.values()])
-    closed = [one for one in begun if one.closed_at is not None]
+    closed = [one for one in begun if one.closed_at is not None and _has_advised(material, one)]
     return Record(
         since=max(since, known),
         is_whole=known <= since,
@@ -147,7 +230,7 @@ def _unknown(material: Material, given: TargetAdvice) -> tuple[str, str]:
     if given.at < material.since:
         return _NOT_SEEN, f"{advised} {_NOT_SEEN}"
     again = last_restarts(material, given.pool, given.at, material.until)
-    answered = material.confirmed.get((given.pool, given.moves[0].knob), given.at)
+    answered, _ = material.confirmed.get((given.pool, given.moves[0].knob), (given.at, 0.0))
     if again.is_empty() or answered >= again["end"][0] - CELL:
         why = "a person says so" if answered > given.at else "no server restarted since"
         return _NOT_MADE, f"{advised} {_NOT_MADE}: {why}"

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import get_args
 
-import polars as pl
-
 from driftwatch.incidents.incident import Incident
 from driftwatch.notify.rollout import (
     IN_PART,
@@ -21,7 +19,7 @@ from driftwatch.notify.rollout import (
 )
 from driftwatch.numbers import clean, cut, duration, knob
 from driftwatch.report.cells import CELL
-from driftwatch.report.changes import share_of
+from driftwatch.report.changes import Exceeded, exceeded_caps, share_of
 from driftwatch.report.incidents import (
     RETUNE,
     action_of,
@@ -39,13 +37,10 @@ from driftwatch.report.report import Decision, DecisionKind, Moved
 from driftwatch.report.result import IN_TARGET_AGAIN, last_restarts, starts_text
 from driftwatch.report.week import day_time, minute
 from driftwatch.store.history import TargetAdvice
-from driftwatch.verify.changes import advised_by, number_of
+from driftwatch.verify.changes import SEQS, advised_by, number_of
 from driftwatch.verify.verification import Verification
 
-# as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
-_PROOF_CELLS = 2
 _WHY_LIMIT = 120
-_SEQS = "max_num_seqs"
 _SAME_ROLLOUT = timedelta(hours=1)
 
 
@@ -148,15 +143,17 @@ def _verified(material: Material, answered: Collection[str]) -> Iterator[Decisio
         if one.closed_at is not None and one.closed_at >= material.since
     ]
     for several in rollouts(closed):
-        pool = several[0].pool
+        pool, last = several[0].pool, several[-1].change
         outcome = outcome_of(several, share_of(material, pool))
-        if outcome != OUTCOMES["PASS"]:
+        # what was changed again since then is no question any more
+        later = (o.change for o in closed if o.pool == pool and o.change.at > last.at)
+        if outcome != OUTCOMES["PASS"] and not any(last.what.keys() & o.what for o in later):
             subject = clean(pool if len(several) > 1 else several[0].key.text)
             ends = [one.closed_at for one in several if one.closed_at is not None]
             text = _keep_or_not(material, several, outcome)
             if pool not in answered and outcome == IN_PART:
-                at = minute(max(ends))
-                text += f"; what else helps: driftwatch recommend {subject} --at {at}"
+                command = f"driftwatch recommend {subject} --at {minute(max(ends))}"
+                text += f"; what else helps: {command}{material.options}"
             yield Decision(kind="verification", subject=subject, what=text, since=min(ends))
 
 
@@ -193,13 +190,12 @@ def _settings(material: Material) -> Iterator[Decision]:
         for one in material.advice
         if one.moves and one.at >= material.since
     }
-    beyond = _beyond(material)
-    for pool, name in sorted({*advised, *((pool, _SEQS) for pool in beyond)}):
+    exceeded = exceeded_caps(material)
+    for pool, name in sorted({*advised, *((pool, SEQS) for pool in exceeded)}):
         given = advised.get((pool, name))
         of_name = [one for one in _changes(material, pool) if name in one.change.what]
-        if name == _SEQS and pool in beyond:
-            fact, at = beyond[pool]
-            yield _asked(material, pool, name, [fact], (material.since, at + _SAME_ROLLOUT), given)
+        if name == SEQS and pool in exceeded:
+            yield _exceeded(material, pool, exceeded[pool], given)
         elif of_name:
             was, now = _known(of_name, name)
             if was is not None:  # else a source or a person says what runs
@@ -207,13 +203,26 @@ def _settings(material: Material) -> Iterator[Decision]:
                 since = of_name[-1].change.at + _SAME_ROLLOUT
                 yield _asked(material, pool, name, [fact], (since, material.until), given)
         elif given is not None and given in newest:  # no later advice replaced it
-            since = max(given.at, material.confirmed.get((pool, name), given.at))
+            since = max(given.at, material.confirmed.get((pool, name), (given.at, 0.0))[0])
             if len(last_restarts(material, pool, since, material.until)):
                 yield _asked(material, pool, name, [], (since, material.until), given)
             elif since == given.at and not _has_incident(material, given):
                 what = f"{moves_text(given.moves)} was advised {day_time(given.at)}; no server "
                 what += "restarted since"
                 yield Decision(kind="advice", subject=clean(pool), what=what, since=given.at)
+
+
+def _exceeded(material: Material, pool: str, one: Exceeded, given: TargetAdvice | None) -> Decision:
+    """What max_num_seqs is; to correct the file where a person has recorded that."""
+    since, value = material.confirmed.get((pool, SEQS), (material.since, 0.0))
+    says = f"it says {knob(one.configured)}"
+    again = last_restarts(material, pool, since + _SAME_ROLLOUT, one.since + _SAME_ROLLOUT)
+    if value and again.is_empty():
+        what = f"correct serving.{SEQS} in driftwatch.yaml: {says}, and {knob(value)} runs since "
+        what += f"{day_time(since)} (a person recorded it)"
+        return Decision(kind="setting", subject=clean(pool), what=what, since=since)
+    span = material.since, one.since + _SAME_ROLLOUT
+    return _asked(material, pool, SEQS, [f"{says}, and {one.fact}"], span, given, one.likely)
 
 
 def _asked(
@@ -223,8 +232,12 @@ def _asked(
     facts: list[str],
     span: tuple[datetime, datetime],
     given: TargetAdvice | None,
+    likely: float | None = None,
 ) -> Decision:
-    """What a setting is since the restarts in a span; to correct the file where there is none."""
+    """What a setting is since the restarts in a span; to correct the file where there is none.
+
+    ``likely``: its value by what ran.
+    """
     again = last_restarts(material, pool, *span)
     if not again.is_empty():  # what was advised before it may be what somebody set
         same = [
@@ -241,7 +254,8 @@ def _asked(
         what = f"correct serving.{name} in driftwatch.yaml (the start-up log has it): {known}"
         return Decision(kind="setting", subject=subject, what=what, since=since)
     known = known.replace("it says", "driftwatch.yaml says")
-    record = f"driftwatch verify {subject} --setting {name}=N --at {minute(again['end'][0] - CELL)}"
+    value, at = "N" if likely is None else knob(likely), minute(again["end"][0] - CELL)
+    record = f"driftwatch verify {subject} --setting {name}={value} --at {at}{material.options}"
     what = (
         f"what is {name} since {starts_text(again)}? Nobody confirmed it; {known}. Record it: "
         f"{record}, and correct driftwatch.yaml"
@@ -272,24 +286,3 @@ def _has_incident(material: Material, given: TargetAdvice) -> bool:
         for one in of_week(material)
         if one.severity != "notice"
     )
-
-
-def _beyond(material: Material) -> dict[str, tuple[str, datetime]]:
-    """Pool → by how much more ran at once than its max_num_seqs allows, and when that was found."""
-    most, configured = pl.col("running_requests_max_of_process"), pl.col("max_num_seqs")
-    inferred = pl.col("max_num_seqs_inferred").fill_null(value=False)
-    by_server = (
-        material.cells.filter((most > configured) & ~inferred)
-        .group_by("pool", "instance", "engine")
-        .agg(pl.len(), pl.col("end").min(), most.max(), configured.last())
-        .filter(pl.col("len") >= _PROOF_CELLS)
-        .sort(most, "end")
-    )
-    return {
-        row["pool"]: (
-            f"it says {knob(row['max_num_seqs'])}, and "
-            f"{knob(row[most.meta.output_name()])} ran at once on {clean(row['instance'])}",
-            row["end"],
-        )
-        for row in by_server.iter_rows(named=True)
-    }

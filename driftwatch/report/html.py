@@ -24,6 +24,7 @@ _MOST_ROWS = 60
 _SPAN, _EVENT = 1, 3  # colours of incidents and of changes
 _NO_BREAK, _JOINER = "\N{NO-BREAK SPACE}", "\N{WORD JOINER}"
 _BEFORE_UNIT = re.compile(r" (?=%)|(?<=\d) (?=(?:h|min|s|ms|d|PASS|FAIL)\b)")
+_AT = re.compile(r"--at [\dT:-]+Z")  # a command's time
 _RANGE = re.compile(r"(?<=[\dkM%])–(?=\d)")
 
 
@@ -60,6 +61,7 @@ def _drawn(template: str, report: Report) -> str:
 def _unbroken(html: str) -> str:
     """A figure, its range and its unit stay on one line."""
     html = _BEFORE_UNIT.sub(_NO_BREAK, html).replace(" → ", f"{_NO_BREAK}→{_NO_BREAK}")
+    html = _AT.sub(r'<span class="at">\g<0></span>', html)
     return _RANGE.sub(f"–{_JOINER}", html)
 
 
@@ -116,12 +118,13 @@ def week_plot(report: Report, pool: PoolWeek, hours: Hours) -> Plot:
         usual = "tuned for" if pool.tuned_for else "the week's mean"
         several.append(Panel(Axis(f"mean length, times {usual}", low=0.0), lengths))
     own = [row for row in report.moved if row.pool == pool.pool]
+    open_ = [one for row in own for one in row.incidents]
     around = [
         Series(
             "hatch",
             "page or ticket",
-            [max(start, row.start.timestamp()) for row in own],
-            [min(end, (row.end or report.week.data_to).timestamp()) for row in own],
+            [max(start, one.start.timestamp()) for one in open_],
+            [min(end, (one.end or report.week.data_to).timestamp()) for one in open_],
             colour=_SPAN,
         )
     ] if own else []  # fmt: skip

@@ -8,16 +8,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from driftwatch.notify.page import web_address
+from driftwatch.numbers import clean
 from driftwatch.report.blind import blind
-from driftwatch.report.changes import record
+from driftwatch.report.changes import record, with_levels
 from driftwatch.report.costs import with_unanswered
 from driftwatch.report.decisions import decisions
-from driftwatch.report.incidents import fired_in
+from driftwatch.report.incidents import asks_nothing, end_of, fired_in, of_week, over_at, subject_of
 from driftwatch.report.material import Material
 from driftwatch.report.moved import causes_of, moved_rows
 from driftwatch.report.outside import outside, outside_row
 from driftwatch.report.pools import pool_rows
 from driftwatch.report.report import Links, Pages, Report, Span
+from driftwatch.report.week import day_time
 from driftwatch.report.words import message_lines, summary
 from driftwatch.store.actions import USEFUL
 from driftwatch.verify.verification import Verification
@@ -35,6 +37,7 @@ def report_of(material: Material) -> Report:
         cells=with_unanswered(material.cells),
         verifications=[_as_of(one, material.until) for one in material.verifications],
     )
+    material = replace(material, verifications=with_levels(material))
     week, until = material.week, material.until.replace(microsecond=0)
     first, last = material.span or (week.start, until)
     causes = causes_of(material)
@@ -50,7 +53,8 @@ def report_of(material: Material) -> Report:
         ),
         links=Links(
             driftwatch=web_address(material.external_url, f"/reports/{week.name}"),
-            command=f"driftwatch report --week {week.name}",
+            command=f"driftwatch report --week {week.name}{material.options}",
+            options=material.options,
         ),
         servers=material.cells.select("instance", "engine").n_unique(),
         for_you=decisions(material, moved),
@@ -103,7 +107,16 @@ def pages(material: Material) -> Pages:
         pages=len(sent),
         pages_last_week=len(sent_before) if material.knows_last_week else None,
         silenced=sum(one.silenced_by is not None for one in fired),
+        marked_useful=sum(one.mark == USEFUL for one in marks),
         marked_not_useful=sum(one.mark != USEFUL for one in marks) if marks else None,
+        is_sent=material.is_sent,
+        still_open=tuple(
+            f"{one.severity} {clean(one.alert)} {subject_of(one)} since {day_time(one.started_at)}"
+            for one in of_week(material)
+            if end_of(one, material) is None and one.severity != "page"
+            # FOR YOU asks for the others
+            if one.severity == "notice" or asks_nothing(one) or over_at(one, material) is not None
+        ),
         budget=FALSE_PAGES * servers / _WEEKS_A_MONTH,
         notices=dict(
             Counter(

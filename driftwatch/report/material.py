@@ -37,11 +37,15 @@ class Material:
     verifications: Sequence[Verification] = ()  # open in some of the eight weeks before ``until``
     advice: Sequence[TargetAdvice] = ()  # of the same eight weeks, in order of time
     usual: Mapping[str, Usual] = field(default_factory=dict)  # pool → what it was tuned for
-    # (pool, knob) → the newest restart after which somebody confirmed what runs
-    confirmed: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
+    # (pool, knob) → the newest restart after which somebody confirmed what runs, and that value
+    confirmed: Mapping[tuple[str, str], tuple[datetime, float]] = field(default_factory=dict)
+    # (pool, knob) → what driftwatch.yaml says
+    configured: Mapping[tuple[str, str], float] = field(default_factory=dict)
     marks: Mapping[str, Mark] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one
     external_url: str | None = None  # of the web
+    options: str = ""  # " --db FILE" where commands need it
+    is_sent: bool = True  # some receiver gets pages
     could_not_fire: Sequence[str] = ()  # alerts that want what no minute of the week has
     known_since: datetime | None = None  # the oldest that is stored; None = only the week
     knows_last_week: bool = False  # all of the week before is stored

@@ -49,6 +49,7 @@ from driftwatch.report.report import Moved, Range, Stretch
 from driftwatch.report.result import (
     LATER,
     UNKNOWN_CHANGE,
+    is_over,
     over_text,
     restarts_of,
     restarts_text,
@@ -61,7 +62,7 @@ BY_SPEED = ("speed", "stuck")
 _TRAFFIC = "traffic"
 _MOMENT = timedelta(microseconds=1)
 _CELL_KEY = [*KEY, "end"]
-_ELSEWHERE = Range(reason="they count in the row of another cause")
+_ELSEWHERE = Range(reason="another row has them")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,6 +153,7 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
         what=_what(cause),
         start=start,
         end=end,
+        is_still=drift is not None and not is_over(material, drift),
         drift=drift,
         counted_from=first,
         counted_to=last,
@@ -257,5 +259,6 @@ def _done(
         done = f"acknowledged by {clean(by[0])}" if by else "no change found"
         if family == "stuck" and len(cells) and not cells["restarted"].has_nulls():
             return f"{f'{done}; ' if by else ''}it came back without a restart"
-    advised = advised_text(episodes[-1])
+    before = [one for one in episodes if again.is_empty() or one.started_at < again["end"][0]]
+    advised = advised_text((before or episodes)[-1])
     return f"{done}; advised: {advised}" if advised else done

@@ -74,6 +74,7 @@ class Moved(Document):
     what: str  # prompts ×2.3 (of the whole stretch); 19 % slower (as its page); token budget full
     start: datetime  # when the first of its incidents began
     end: datetime | None  # when the last was over; None = open
+    is_still: bool = False  # lengths were still far from the usual ones at the report's end
     drift: Stretch | None  # in which lengths were far from the usual ones; None = they were not
     counted_from: datetime  # what it cost is counted in ten minutes from here
     counted_to: datetime
@@ -113,7 +114,10 @@ class Pages(Document):
     pages: int
     pages_last_week: int | None  # None = not all of that week is stored
     silenced: int
+    marked_useful: int = 0
     marked_not_useful: int | None  # None = nobody marked a page
+    is_sent: bool = True  # some receiver gets pages
+    still_open: tuple[str, ...] = ()  # tickets and notices at the report's end
     budget: float  # false pages a week that the configuration allows
     notices: dict[str, int]  # "alert, pool" → how many
 
@@ -157,7 +161,7 @@ class Blind(Document):
     not_judged_ratio: float | None  # of them, without a verdict on speed
     by_reason: dict[str, float]  # reason → share of the server-minutes
     unjudged: tuple[Unjudged, ...]  # of an hour and longer, unscraped ones, the longest first
-    could_not_fire: tuple[str, ...] = ()  # alerts that want what no minute has
+    could_not_fire: tuple[str, ...] = ()  # alerts that want what no minute has, and why
     doubled_lengths_unseen: tuple[str, ...]  # servers on which a doubling would not show
 
 
@@ -209,6 +213,7 @@ class Links(Document):
 
     driftwatch: str | None
     command: str
+    options: str = ""  # " --db FILE" where commands need it
 
 
 class Report(Document):

@@ -66,8 +66,9 @@ def when_text(row: Moved) -> str:
     start, end, drift = row.start, row.end, row.drift
     if drift is not None:
         start = drift.start if abs(drift.start - start) < _WHOLE_WITHIN else min(start, drift.start)
-        end = None if end is None else max(end, drift.end)
-    return stretch_text(start, end).removesuffix(" UTC")
+        end = None if end is None or row.is_still else max(end, drift.end)
+    text = stretch_text(start, end).removesuffix(" UTC")
+    return text if end is not None else f"{text}, still so"
 
 
 def compact(value: float) -> str:
@@ -159,7 +160,7 @@ def _outside_cells(one: Outside) -> tuple[str, str, str, str]:
     """The row of what no incident covers."""
     name, cost = "outside of incidents", missed_text(one.missed)
     if one.pool is None or one.start is None:
-        return name, cost, "no page", "no ten minutes missed more than the targets allow"
+        return name, cost, "no page", "never more than the targets allow in ten minutes"
     where = f"{name}, most on {clean(one.pool)} {stretch_text(one.start, one.end)}"
     done = f"notice {', '.join(one.notices)}, no page" if one.notices else "no page, no notice"
     cause = one.cause or "cause unknown: load and lengths as usual"
@@ -190,11 +191,14 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     if missed := total_text(report):
         yield "MISSED", [missed]
     if shown := report.moved[:_MOST_NAMED]:
-        yield "DETAILS", [f"{_details(row)}  # {row.what}" for row in shown]
-    yield "PAGES", [pages_text(report.pages)]
+        yield "DETAILS", [f"{_details(row)}{report.links.options}  # {row.what}" for row in shown]
+    still = report.pages.still_open
+    named = "; ".join(still[:_MOST_NAMED])
+    named += f" and {len(still) - _MOST_NAMED} more" if len(still) > _MOST_NAMED else ""
+    yield "PAGES", [pages_text(report.pages), *([f"still open: {named}"] if still else [])]
     if report.advice.advised:
         yield "ADVICE", [advice_text(report.advice)]
-    yield "BLIND", blind_texts(report.blind, report.servers)
+    yield "BLIND", blind_texts(report.blind, report.servers, report.links.options)
 
 
 def _details(row: Moved) -> str:
@@ -246,10 +250,12 @@ def pages_text(pages: Pages) -> str:
         allowed = f"{figure(pages.budget, 2)} a week"
         if 0 < pages.budget < 1:
             allowed = f"one in {round(1 / pages.budget)} weeks"
-        parts.append(f"{pages.marked_not_useful} marked not useful, budget {allowed}")
+        useful = [f"{pages.marked_useful} marked useful"] if pages.marked_useful else []
+        parts += [*useful, f"{pages.marked_not_useful} marked not useful, budget {allowed}"]
     elif pages.pages:
         parts.append("nobody marked one useful or not useful")
     parts += [f"{pages.silenced} silenced"] if pages.silenced else []
+    parts += [] if pages.is_sent or not pages.pages else ["no receiver: nobody was paged"]
     return "; ".join([f"{pages.pages}{_last_week(pages)}", *parts])
 
 

@@ -14,7 +14,9 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.errors import NoVerdict
+from driftwatch.evidence import BY_NAME
 from driftwatch.incidents.incident import Incident
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.changes import TRACK
@@ -88,9 +90,15 @@ def gather(
         advice=store.advices(end - TRACK, end),
         usual=_usual(store, plan, end),
         confirmed={
-            (one.pool, name): one.since
+            (one.pool, name): (one.since, now)
             for one in sorted(store.confirmed_settings(), key=lambda note: note.since)
-            for name in one.values
+            for name, (_, now) in one.values.items()
+        },
+        configured={
+            (pool.name, name): setting.value
+            for pool in plan.every_pool
+            for name in COLUMN_KNOBS
+            if (setting := pool.serving.setting(name)) is not None
         },
         # whenever they were made: a page is judged after it, often on Monday
         marks=store.marks([one.id for one in incidents]),
@@ -103,7 +111,7 @@ def gather(
 
 
 def _could_not_fire(plan: Plan, never_known: frozenset[str]) -> tuple[str, ...]:
-    """Alerts of rules that nothing in the week's rows could make true, whatever the traffic."""
+    """Alerts of rules that nothing in the week's rows could make true, each with what it lacks."""
 
     def can_fire(rule: Rule) -> bool:
         conditions = (one for one in (rule.when, rule.precondition) if one is not None)
@@ -111,7 +119,16 @@ def _could_not_fire(plan: Plan, never_known: frozenset[str]) -> tuple[str, ...]:
 
     every = {rule.alert for rule in plan.enabled}
     fires = {rule.alert for rule in plan.enabled if any(map(can_fire, rule.variants))}
-    return tuple(sorted(every - fires))
+    missing = {
+        rule.alert: BY_NAME[name].disabled_by
+        for rule in plan.enabled
+        for name in sorted(rule.when.columns & never_known)
+        if name in BY_NAME
+    }
+    return tuple(
+        f"{alert} ({missing[alert]})" if missing.get(alert) else alert
+        for alert in sorted(every - fires)
+    )
 
 
 def _rows(store: Store, since: datetime, until: datetime) -> Iterator[pl.DataFrame]:

@@ -139,6 +139,18 @@ def _inferred(
     return None
 
 
+def has_advised_values(change: Change, moves: Sequence[KnobMove]) -> bool:
+    """Whether a change may have brought the values of an advice; a lower bound may be any above."""
+    return all(_has_value_of(change, move) for move in moves)
+
+
+def _has_value_of(change: Change, move: KnobMove) -> bool:
+    text = change.what.get(move.knob, ("", ""))[1]
+    now = number_of(text)
+    is_bound = text.startswith("at least ")
+    return now is not None and (now == move.to_value or (is_bound and now < move.to_value))
+
+
 def advised_by(change: Change, moves: Sequence[KnobMove]) -> bool:
     """Whether an advice asked for this change: the same knobs in the same directions.
 

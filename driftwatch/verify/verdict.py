@@ -23,7 +23,8 @@ from driftwatch.verify.verification import Effect, Verdict, Verification
 FEWEST_MINUTES, MOST_MINUTES = 10, 1440
 # Harm: the share in target falls by more, or a time or a rate gets worse by more.
 HARM_SHARE, HARM_RATIO = 0.02, 0.05
-# Error allowed to a forecast of the time between tokens (the gate of its calibration).
+SLOWER = "slower, still in target"  # of a release; a setting may have its price
+# A forecast of the time between tokens may be off by so much (the gate of its calibration).
 PRICE_RATIO = 0.10
 
 # The verdict is on the first figure with a promised gain, else on the first measured one.
@@ -126,6 +127,9 @@ def _judge(
         return name, "PASS", f"{words} improved", None
     if goal is not None and high < goal:
         return name, "FAIL", f"{words} did not improve as promised", None
+    slower = (n for n in (ITL, E2E) if n in effects and _is_worse(effects[n]))
+    if kind == "release" and IN_TARGET in effects and (worse := next(slower, None)) is not None:
+        return worse, "FAIL", SLOWER, None
     if kind == "release" and low > -margin:
         return name, "PASS", f"{words} no worse", None
     # to settle it, the interval must exclude 0 or the promise, or be as narrow as the margin
@@ -169,7 +173,7 @@ def _harm(effects: Mapping[str, Effect], promises: Values, today: Values) -> str
     """What certainly got worse beyond the forecast price, in words; None = nothing."""
     # where latency targets are set, a longer time within them is no harm
     for name in (IN_TARGET if IN_TARGET in effects else E2E, TOKENS):
-        if name in effects and improvement(effects[name])[2] < -_margin(effects[name]):
+        if name in effects and _is_worse(effects[name]):
             return f"{WORDS[name]} {'fell' if FIGURES[name].better == 'higher' else 'rose'}"
     if ITL in effects and ITL in promises:
         itl = effects[ITL]
@@ -177,6 +181,11 @@ def _harm(effects: Mapping[str, Effect], promises: Values, today: Values) -> str
         if itl.before + itl.low > allowed * itl.before:
             return f"{WORDS[ITL]} rose by more than the forecast cost (×{allowed:.2f})"
     return None
+
+
+def _is_worse(effect: Effect) -> bool:
+    """For certain, by more than a little."""
+    return improvement(effect)[2] < -_margin(effect)
 
 
 def _margin(effect: Effect) -> float:

@@ -110,9 +110,10 @@ def _over(advice: Advice) -> Any:
     return incident(page=page(alert="BatchDrift", advice=advice))
 
 
-_BEYOND = [
-    cell(10 * n, max_num_seqs=32.0, running_requests_max_of_process=70.0 + 4 * n) for n in (1, 2)
-]
+_BEYOND = [cell(10 * n, running_requests_max_of_process=70.0 + 4 * n) for n in (1, 2)]
+FILE = {("p", "max_num_seqs"): 32.0}
+_LEVEL = {"running_requests_max_of_process": 96.0, "inferred_max_num_seqs": 96.0}
+_HELD = [cell(10, instance=f"s{n}:8000", restarted=True, **_LEVEL) for n in (0, 1)]
 _AGAIN = [
     cell(0, end=OPEN + timedelta(minutes=n), instance=f"s{n}:8000", restarted=True)
     for n in (70, 90, 100, 110)
@@ -190,10 +191,29 @@ _AGAIN = [
             "matched minutes",
         ),
         (
-            {"cells": cells(*_BEYOND)},
+            {"cells": cells(*_BEYOND), "configured": FILE},
             "setting",
             "correct serving.max_num_seqs in driftwatch.yaml (the start-up log has it): it says "
-            "32, and 78 ran at once on s0:8000",
+            "32, and up to 78 ran at once on s0:8000",
+        ),
+        # the level that both servers held is named, until a person has recorded it
+        (
+            {"cells": cells(*_HELD), "configured": FILE},
+            "question",
+            "what is max_num_seqs since the restart of Wed 02:40 (2 servers)? Nobody confirmed it; "
+            "driftwatch.yaml says 32, and at most 96 ran on all 2 servers while requests queued: "
+            "probably 96. Record it: driftwatch verify p --setting max_num_seqs=96 --at "
+            "2026-11-18T02:40Z, and correct driftwatch.yaml",
+        ),
+        (
+            {
+                "cells": cells(*_HELD),
+                "configured": FILE,
+                "confirmed": {("p", "max_num_seqs"): (BEGAN, 96.0)},
+            },
+            "setting",
+            "correct serving.max_num_seqs in driftwatch.yaml: it says 32, and 96 runs since Wed "
+            "02:45 (a person recorded it)",
         ),
     ],
 )
@@ -289,11 +309,10 @@ NOTHING = Advice(action="no_action", reason=Reason("x", "all in target"))
         {"incidents": [_opened("RetuneAdvised", NOTHING, severity="ticket")]},
         # a change of that knob after the advice is what it asked for
         {"advice": [GIVEN], "verifications": [verification(change=verification().change)]},
-        # one stretch of ten minutes may lie across a change; an inferred cap is a lower bound
-        {"cells": cells(*_BEYOND[:1])},
-        {"cells": cells(*({**one, "max_num_seqs_inferred": True} for one in _BEYOND))},
+        {"cells": cells(*_HELD)},
+        {"cells": cells(*_HELD), "configured": {("p", "max_num_seqs"): 96.0}},
     ],
-    ids=["nothing asked", "done", "one cell", "inferred"],
+    ids=["nothing asked", "done", "not configured", "corrected"],
 )
 def test_what_waits_for_nobody(material: dict[str, Any]) -> None:
     if "advice" in material:
@@ -312,8 +331,9 @@ def _pages(*marks: bool) -> str:
 def test_false_pages_stand_beside_their_budget_and_true_ones_are_over_none() -> None:
     """A page that nobody marked is neither."""
     assert _pages() == "4 (last week 0); nobody marked one useful or not useful"
-    assert _pages(True) == "4 (last week 0); 0 marked not useful, budget one in 17 weeks"
-    assert _pages(True, False).startswith("4 (last week 0); 1 marked not useful, budget one in 17")
+    marks = "1 marked useful; {} marked not useful, budget one in 17 weeks"
+    assert _pages(True) == f"4 (last week 0); {marks.format(0)}"
+    assert _pages(True, False) == f"4 (last week 0); {marks.format(1)}"
     held = incident(id="e" * 12, key="e", silenced_by="f")
     assert "PAGES 0; 1 silenced" in flat(reported(incidents=[held]))
 
@@ -369,7 +389,7 @@ def test_blind_says_what_could_be_missed_and_where() -> None:
     (text,) = blind_texts(reported(cells=rows.with_columns(**known)).blind, 2)
     assert text == (
         "a slower engine would have gone unnoticed on s0:8000 Wed 02:40–04:40 (load outside the "
-        "baseline)"
+        "baseline); if such load stays, take a new baseline: driftwatch baseline accept p"
     )
     (text,) = blind_texts(
         reported(cells=rows.filter(pl.col("idle") > 0).with_columns(**known)).blind, 1
