@@ -46,6 +46,7 @@ _LAST = (
     "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
     "running_requests_max_of_process",  # the most of any scrape since the engine started
     "inferred_max_num_seqs",  # the level that they held while others waited
+    "step_tokens_max_of_process",
 )  # fmt: skip
 _FLAGS = ("restarted",)
 # seconds in which the engine was slower at equal load or stuck, and Σ (1 - speed) · seconds of them

@@ -17,6 +17,7 @@ from statistics import median
 import polars as pl
 
 from driftwatch.collect.schema import KEY
+from driftwatch.knobs import least_budget
 from driftwatch.model import Slo, TargetKey
 from driftwatch.notify.rollout import ASKED, Rollout, median_effects, outcome_of, rollouts
 from driftwatch.notify.verification_line import effect_text, minutes_text
@@ -28,6 +29,7 @@ from driftwatch.report.material import Material
 from driftwatch.report.report import ForecastError, Record
 from driftwatch.report.result import last_restarts, starts_text
 from driftwatch.report.week import day_time
+from driftwatch.signals.rows import EXCEEDED_RATIO
 from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.changes import INFERRED, SEQS, advised_by, has_advised_values, number_of
 from driftwatch.verify.figures import IN_TARGET
@@ -35,7 +37,8 @@ from driftwatch.verify.verification import Verification
 
 TRACK = timedelta(weeks=8)
 _LATER, _MINUTE = timedelta(hours=1), timedelta(minutes=1)  # another change, not of one rollout
-_MOST, _LEVEL = "running_requests_max_of_process", "inferred_max_num_seqs"
+_MOST, _STEPS = "running_requests_max_of_process", "step_tokens_max_of_process"
+_LEVEL = "inferred_max_num_seqs"
 UNKNOWN = (_UNCONFIRMED, _NOT_MADE, _NOT_SEEN) = ("not confirmed", "not made", "no change seen")
 
 
@@ -127,38 +130,38 @@ def _has_advised(material: Material, one: Verification) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """A max_num_seqs of driftwatch.yaml that more requests exceed: the engine has another one."""
+    """A setting of driftwatch.yaml that the engine exceeds: another one is in force."""
 
-    configured: float
-    fact: str
+    fact: str  # what the file says, and what ran
     likely: float | None  # the level that requests held while others waited; None = unknown
     since: datetime  # end of the first ten minutes that show it
 
 
-def exceeded_caps(material: Material) -> dict[str, Exceeded]:
-    """Pool → its max_num_seqs in driftwatch.yaml, where its servers run more requests."""
-    most, found = pl.col(_MOST), dict[str, Exceeded]()
+def exceeded_settings(material: Material) -> dict[tuple[str, str], Exceeded]:
+    """(pool, knob) → how its servers exceed what driftwatch.yaml says."""
+    found = {}
     for (pool, name), configured in sorted(material.configured.items()):
-        if name != SEQS:
-            continue
-        cells = of_pool(material, pool).sort("end", *KEY)
-        newest = cells.drop_nulls(_MOST).unique(KEY, keep="last", maintain_order=True)
-        beyond = newest.filter(most > configured).sort(-most, *KEY)
+        column, ratio = (_MOST, 1.0) if name == SEQS else (_STEPS, EXCEEDED_RATIO)
+        cells = of_pool(material, pool).drop_nulls(column).sort("end", *KEY)
+        newest = cells.unique(KEY, keep="last", maintain_order=True)
+        beyond = newest.filter(pl.col(column) > ratio * configured).sort(-pl.col(column), *KEY)
         if beyond.is_empty():
             continue
-        levels = beyond.drop_nulls(_LEVEL)
+        levels = beyond.drop_nulls(_LEVEL) if name == SEQS else beyond.clear()
         likely = levels[_LEVEL][0] if levels[_LEVEL].n_unique() == 1 else None
-        fact = f"up to {knob(beyond[_MOST][0])} ran at once on {clean(beyond['instance'][0])}"
-        if likely is not None:
-            where = f"{len(levels)} of {plural(len(newest), 'server')}"
-            if len(levels) == len(newest) > 1:
-                where = f"all {plural(len(newest), 'server')}"
-            fact = (
-                f"at most {knob(likely)} ran on {where} while requests queued: probably "
-                f"{knob(likely)}"
-            )
-        since = cells.filter(most > configured)["end"][0]
-        found[pool] = Exceeded(configured, fact, likely, since)
+        most, one, servers = beyond[column][0], beyond["instance"][0], plural(len(newest), "server")
+        if name != SEQS:
+            fact = f"the servers run at least {least_budget(most)}"
+        elif likely is None:
+            fact = f"up to {knob(most)} ran at once on {clean(one)}"
+        else:
+            where = f"{len(levels)} of {servers}" if len(levels) < len(newest) else f"all {servers}"
+            where = clean(one) if len(newest) == 1 else where
+            fact = f"at most {knob(likely)} ran on {where} while requests queued: probably "
+            fact += knob(likely)
+        since = cells.filter(pl.col(column) > ratio * configured)["end"][0]
+        fact = f"it says {knob(configured)}, and {fact}"
+        found[pool, name] = Exceeded(fact, likely, since)
     return found
 
 
@@ -166,13 +169,8 @@ def with_levels(material: Material) -> list[Verification]:
     """Verifications; of a server's newest max_num_seqs the level that requests held since then
     replaces the bound of the first minutes.
     """
-    levels = {
-        TargetKey(instance, engine): level
-        for instance, engine, level in material.cells.sort("end")
-        .drop_nulls(_LEVEL)
-        .select(*KEY, _LEVEL)
-        .iter_rows()
-    }
+    shown = material.cells.sort("end").drop_nulls(_LEVEL).select(*KEY, _LEVEL)
+    levels = {TargetKey(*key): level for *key, level in shown.iter_rows()}
     newest = {one.key: one.id for one in material.verifications if SEQS in one.change.what}
     found = []
     for one in material.verifications:

@@ -19,7 +19,7 @@ from driftwatch.notify.rollout import (
 )
 from driftwatch.numbers import clean, cut, duration, knob
 from driftwatch.report.cells import CELL
-from driftwatch.report.changes import Exceeded, exceeded_caps, share_of
+from driftwatch.report.changes import Exceeded, exceeded_settings, share_of
 from driftwatch.report.incidents import (
     RETUNE,
     action_of,
@@ -37,8 +37,7 @@ from driftwatch.report.report import Decision, DecisionKind, Moved
 from driftwatch.report.result import IN_TARGET_AGAIN, last_restarts, starts_text
 from driftwatch.report.week import day_time, minute
 from driftwatch.store.history import TargetAdvice
-from driftwatch.verify.changes import SEQS, advised_by, number_of
-from driftwatch.verify.verification import Verification
+from driftwatch.verify.changes import advised_by, number_of
 
 _WHY_LIMIT = 120
 _SAME_ROLLOUT = timedelta(hours=1)
@@ -190,19 +189,14 @@ def _settings(material: Material) -> Iterator[Decision]:
         for one in material.advice
         if one.moves and one.at >= material.since
     }
-    exceeded = exceeded_caps(material)
-    for pool, name in sorted({*advised, *((pool, SEQS) for pool in exceeded)}):
+    exceeded = exceeded_settings(material)
+    for pool, name in sorted({*advised, *exceeded}):
         given = advised.get((pool, name))
-        of_name = [one for one in _changes(material, pool) if name in one.change.what]
-        if name == SEQS and pool in exceeded:
-            yield _exceeded(material, pool, exceeded[pool], given)
-        elif of_name:
-            was, now = _known(of_name, name)
-            if was is not None:  # else a source or a person says what runs
-                fact = f"it says {was}, and the servers run at least {now}"
-                since = of_name[-1].change.at + _SAME_ROLLOUT
-                yield _asked(material, pool, name, [fact], (since, material.until), given)
-        elif given is not None and given in newest:  # no later advice replaced it
+        made = [one for one in material.verifications if one.pool == pool]
+        made = [one for one in made if one.change.at >= material.since and name in one.change.what]
+        if (pool, name) in exceeded:
+            yield _exceeded(material, pool, name, exceeded[pool, name], given)
+        elif not made and given is not None and given in newest:  # no later advice replaced it
             since = max(given.at, material.confirmed.get((pool, name), (given.at, 0.0))[0])
             if len(last_restarts(material, pool, since, material.until)):
                 yield _asked(material, pool, name, [], (since, material.until), given)
@@ -212,17 +206,18 @@ def _settings(material: Material) -> Iterator[Decision]:
                 yield Decision(kind="advice", subject=clean(pool), what=what, since=given.at)
 
 
-def _exceeded(material: Material, pool: str, one: Exceeded, given: TargetAdvice | None) -> Decision:
-    """What max_num_seqs is; to correct the file where a person has recorded that."""
-    since, value = material.confirmed.get((pool, SEQS), (material.since, 0.0))
-    says = f"it says {knob(one.configured)}"
-    again = last_restarts(material, pool, since + _SAME_ROLLOUT, one.since + _SAME_ROLLOUT)
-    if value and again.is_empty():
-        what = f"correct serving.{SEQS} in driftwatch.yaml: {says}, and {knob(value)} runs since "
-        what += f"{day_time(since)} (a person recorded it)"
+def _exceeded(
+    material: Material, pool: str, name: str, one: Exceeded, given: TargetAdvice | None
+) -> Decision:
+    """What a setting is; to correct the file where a person has recorded that."""
+    since, value = material.confirmed.get((pool, name), (material.since, 0.0))
+    last = one.since + _SAME_ROLLOUT
+    if value and last_restarts(material, pool, since + _SAME_ROLLOUT, last).is_empty():
+        what = f"correct serving.{name} in driftwatch.yaml: {one.fact.partition(',')[0]}, and "
+        what += f"{knob(value)} runs since {day_time(since)} (a person recorded it)"
         return Decision(kind="setting", subject=clean(pool), what=what, since=since)
-    span = material.since, one.since + _SAME_ROLLOUT
-    return _asked(material, pool, SEQS, [f"{says}, and {one.fact}"], span, given, one.likely)
+    span = material.since, last
+    return _asked(material, pool, name, [one.fact], span, given, one.likely)
 
 
 def _asked(
@@ -261,21 +256,6 @@ def _asked(
         f"{record}, and correct driftwatch.yaml"
     )
     return Decision(kind="question", subject=subject, what=what, since=since)
-
-
-def _changes(material: Material, pool: str) -> list[Verification]:
-    """Changes of a pool in the week, in order of time."""
-    of_pool = [one for one in material.verifications if one.pool == pool]
-    in_week = [one for one in of_pool if material.since <= one.change.at < material.until]
-    return sorted(in_week, key=lambda one: one.change.at)
-
-
-def _known(changes: Sequence[Verification], name: str) -> tuple[str | None, str | None]:
-    """A setting before and after its changes, where the values after are inferred."""
-    values = [one.change.what[name] for one in changes]
-    if not values or any(" (" not in after for _, after in values):
-        return None, None
-    return _bare(values[-1][0]), max((_bare(now) for _, now in values), key=float)
 
 
 def _has_incident(material: Material, given: TargetAdvice) -> bool:

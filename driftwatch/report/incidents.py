@@ -153,7 +153,7 @@ def problem(family: str, incidents: Sequence[Incident]) -> str:
         full = (_LIMITS.get(str(page.value("binding_limit"))) for page in pages)
         return next((text for text in full if text), "requests wait")
     # as the first page said it: a person has read that number
-    texts = [page.first_problem or next(iter(page.phrases.problem[-1:]), "") for page in pages]
+    texts = [page.first_problem or next(iter(page.phrases.problem), "") for page in pages]
     text = clean(next(filter(None, texts), incidents[0].alert)).split(", ")[0]
     return _SO_LONG.sub("", text)  # the row says for how long
 

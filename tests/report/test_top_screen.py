@@ -111,6 +111,8 @@ def _over(advice: Advice) -> Any:
 
 
 _BEYOND = [cell(10 * n, running_requests_max_of_process=70.0 + 4 * n) for n in (1, 2)]
+_STEPS = {"step_tokens_max_of_process": 1076.0}
+OLD = {("p", "max_num_batched_tokens"): 512.0}
 FILE = {("p", "max_num_seqs"): 32.0}
 _LEVEL = {"running_requests_max_of_process": 96.0, "inferred_max_num_seqs": 96.0}
 _HELD = [cell(10, instance=f"s{n}:8000", restarted=True, **_LEVEL) for n in (0, 1)]
@@ -163,7 +165,7 @@ _AGAIN = [
         ),
         # steps show what runs
         (
-            {"advice": [EARLY], "verifications": [INFERRED]},
+            {"advice": [EARLY], "cells": cells(cell(10, **_STEPS)), "configured": OLD},
             "setting",
             "correct serving.max_num_batched_tokens in driftwatch.yaml (the start-up log has it): "
             "it says 512, and the servers run at least 1024; 1024 was advised Wed 03:05",
@@ -235,6 +237,7 @@ def _drift() -> Report:
             missed_high=500.0 if 0 < n <= 120 else 1.0,
             restarted=n == 180,
             **LONGER,
+            **(_STEPS if n >= 180 else {}),
         )
         for n in range(-20, 400)
     ]
@@ -249,6 +252,7 @@ def _drift() -> Report:
     replaced = KnobMove("max_num_seqs", 128.0, 512.0)
     return reported(
         cells=cells(*rows),
+        configured=OLD,
         usual={"p": Usual("tuned_for", {"prompt_tokens_mean": 1000.0})},
         incidents=[_over(MORE), ticket],
         advice=[
