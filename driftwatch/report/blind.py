@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
@@ -116,15 +116,19 @@ def blind_texts(blind: Blind, servers: int, options: str = "") -> list[str]:
             named.append(f"if such load stays, take a new baseline: {command}")
         texts += [f"{what} {'; '.join(named)}"] if named else []
     if silent := blind.could_not_fire:
-        more = len(silent) - _MOST_ALERTS
-        names = ", ".join(clean(name) for name in silent[:_MOST_ALERTS])
-        names += f" and {more} more" if more > 0 else ""
-        texts.append(f"could not fire: {names}")
+        texts.append(f"could not fire: {some_of(map(clean, silent), _MOST_ALERTS, ', ')}")
     if unseen := blind.doubled_lengths_unseen:
         all_of = f"all {servers} servers" if 1 < len(unseen) == servers else _servers(unseen)
         texts.append(f"lengths ×2 would go unnoticed on {all_of}")
     judged = f"speed judged in {percent(1 - blind.not_judged_ratio)} of server-minutes"
     return texts or [judged]
+
+
+def some_of(texts: Iterable[str], most: int = _MOST_NAMED, between: str = "; ") -> str:
+    """The first of some texts, and how many more there are."""
+    several = list(texts)
+    more = f" and {len(several) - most} more" if len(several) > most else ""
+    return between.join(several[:most]) + more
 
 
 def where_text(one: Unjudged) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from driftwatch.notify.page import web_address
 from driftwatch.numbers import clean
-from driftwatch.report.blind import blind
+from driftwatch.report.blind import blind, some_of
 from driftwatch.report.changes import record, with_levels
 from driftwatch.report.costs import with_unanswered
 from driftwatch.report.decisions import decisions
@@ -110,7 +110,7 @@ def pages(material: Material) -> Pages:
         marked_useful=sum(one.mark == USEFUL for one in marks),
         marked_not_useful=sum(one.mark != USEFUL for one in marks) if marks else None,
         is_sent=material.is_sent,
-        still_open=tuple(
+        still_open=some_of(
             f"{one.severity} {clean(one.alert)} {subject_of(one)} since {day_time(one.started_at)}"
             for one in of_week(material)
             if end_of(one, material) is None and one.severity != "page"

@@ -193,9 +193,7 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     if shown := report.moved[:_MOST_NAMED]:
         yield "DETAILS", [f"{_details(row)}{report.links.options}  # {row.what}" for row in shown]
     still = report.pages.still_open
-    named = "; ".join(still[:_MOST_NAMED])
-    named += f" and {len(still) - _MOST_NAMED} more" if len(still) > _MOST_NAMED else ""
-    yield "PAGES", [pages_text(report.pages), *([f"still open: {named}"] if still else [])]
+    yield "PAGES", [pages_text(report.pages), *([f"still open: {still}"] if still else [])]
     if report.advice.advised:
         yield "ADVICE", [advice_text(report.advice)]
     yield "BLIND", blind_texts(report.blind, report.servers, report.links.options)

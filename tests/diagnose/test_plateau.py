@@ -193,6 +193,19 @@ def test_what_shows_a_plateau(rows: list[dict[str, Any]], found: set[float]) -> 
     assert caps(scrapes(rows)) == found
 
 
+@pytest.mark.parametrize(
+    ("level", "budget", "bursts", "found"),
+    [(30, 4096, 8, {30.0}), (30, 4096, 7, set()), (30, None, 8, set()), (12, 4096, 8, set())],
+)
+def test_bursts_that_return_to_one_level_show_a_cap(
+    level: float, budget: float | None, bursts: int, found: set[float]
+) -> None:
+    """A burst every three minutes: no ten minutes are a plateau."""
+    full = [i > 0 and i % 36 == 0 and i <= 36 * bursts for i in range(360)]
+    pages = [page(5.0 * i, level if on else 5.0, 9.0 * on) for i, on in enumerate(full)]
+    assert caps(scrapes(pages), max_num_batched_tokens=budget) == found
+
+
 AFTER = [page(180 + 5.0 * i, 2.0, 0.0) for i in range(60)]
 
 
@@ -220,6 +233,9 @@ def test_a_known_cap_is_not_replaced_and_a_missing_gauge_borrows_no_level() -> N
     frame = scrapes(RUNS)
     rows = evidence(frame, grid(frame), serving(frame, max_num_seqs=64.0))
     assert rows.select("max_num_seqs", "max_num_seqs_inferred").unique().rows() == [(64.0, False)]
+    # a configured one that more requests exceed is another one
+    rows = evidence(frame, grid(frame), serving(frame, max_num_seqs=4.0))
+    assert rows["max_num_seqs"].unique().to_list() == [8.0]
     # the second engine's first page lacks the gauge: its level is unknown, not the first's
     big = scrapes([page(5.0 * i, 200.0, 0.0) for i in range(60)])
     own = scrapes([RUNS[0] | {"running_requests": None}, *RUNS[1:]], engine="1")

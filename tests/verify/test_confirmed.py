@@ -14,6 +14,7 @@ from driftwatch.cli.main import cli
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
+from driftwatch.fleet.truth import write_truth
 from driftwatch.model import TargetKey
 from driftwatch.store.store import Store
 
@@ -25,6 +26,13 @@ DOWN = {
     **{"start": "2026-11-16T00:00:00Z", "truth": {"effects": []}},
     "traffic": {"requests_per_second": 2},
     "faults": [{"kind": "gone", "at": "0s", "until": "5m"}],
+}
+# a rollout to 24 that nobody writes into driftwatch.yaml
+RAISED = {
+    **DOWN,
+    **{"duration": "45m", "scrape": {"interval": "15s"}, "traffic": {"requests_per_second": 14}},
+    "pool": {"name": "p", "replicas": 1, "serving": {"max_num_seqs": 16}},
+    "faults": [{"kind": "rollout", "at": "20m", "down": "30s", "serving": {"max_num_seqs": 24}}],
 }
 
 
@@ -72,6 +80,25 @@ def test_a_recorded_setting_counts_everywhere_since_its_restart(database: str) -
 def test_what_cannot_be_recorded(database: str, words: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         ran("verify", "host:8000", "--db", database, "--setting", *words)
+
+
+def test_a_file_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
+    scenario = Scenario.model_validate(RAISED)
+    generate_compact(scenario, 1, tmp_path / "p")
+    write_truth(scenario, 1, tmp_path / "p")
+    db = ("--db", str(tmp_path / "p.db"), "-c", str(tmp_path / "p" / "driftwatch.yaml"))
+    ran("replay", str(tmp_path / "p"), "--no-advice", *db)
+    known = ran("verify", *db)
+    assert "max_num_seqs 16 → 24 (most that ran at once)" in known.stdout
+    # an id is a name, and a pool's exit code is that of its outcome
+    assert ran("verify", known.stdout[:12], *db).stdout.startswith("PASS: IT WORKED")
+    assert "max_num_seqs 24 (inferred)" in ran("explain", "p", *db).stdout
+    assert "probably 24. Record it: driftwatch verify p --setting max_num_seqs=24" in (
+        ran("report", *db).stdout
+    )
+    record = ("verify", "p", "--setting", "max_num_seqs=320", "--at", "00:20", *db)
+    with pytest.raises(UsageError, match="at most 24 ran while requests queued"):
+        ran(*record)
 
 
 def test_without_a_usable_scrape_there_is_no_verdict(tmp_path: Path) -> None:

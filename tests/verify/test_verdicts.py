@@ -119,6 +119,7 @@ SLOWER, FASTER = Stretch(e2e=6.0), Stretch(e2e=2.0)
         ({"after": SLOWER}, "FAIL", "time of a request rose"),
         ({"after": Stretch()}, "INCONCLUSIVE", "show a difference of 5 %"),
         ({"after": SLOWER, "kind": "release"}, "FAIL", "time of a request rose"),
+        ({"after": SLOWER, "kind": "release", "slo": TARGETS}, "FAIL", "slower, still in target"),
         # too little that compares
         ({"after": Stretch(5), "forecast": PROMISE}, "INCONCLUSIVE", "5 min after have the same"),
         ({"after": Stretch(load=20.0)}, "INCONCLUSIVE", "0 min before and 0 min after"),
