@@ -19,7 +19,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY
 from driftwatch.knobs import least_budget
 from driftwatch.model import Slo, TargetKey
-from driftwatch.notify.rollout import ASKED, Rollout, median_effects, outcome_of, rollouts
+from driftwatch.notify.rollout import MAIN_FIGURES, Rollout, median_effects, outcome_of, rollouts
 from driftwatch.notify.verification_line import effect_text, minutes_text
 from driftwatch.numbers import clean, cut, knob, plural
 from driftwatch.report.cells import CELL
