@@ -135,13 +135,15 @@ def _tree(scope: TargetWindow, symptom: str | None, incidents: Sequence[Incident
 
 
 def _evaluated(scope: TargetWindow, tree: str, incidents: Sequence[Incident]) -> Evaluated:
-    """The window; where it has no scrape, what is open is printed before the error."""
+    """The window; where it has no scrape, what was sent by then is printed before the error."""
     try:
         return scope.evaluated(_TRAFFIC, tree)
     except NoVerdict:
+        at = scope.history.at
         for one in incidents:
-            if one.page is not None and one.page.event != "resolved":
-                print_wrapped(one.page.summary)
+            sent = [m for m in one.messages if m.event != "resolved" and (at is None or m.at <= at)]
+            if sent:
+                print_wrapped(sent[-1].summary)
         raise
 
 
