@@ -241,9 +241,7 @@ def _changed(one: Verification) -> str:
 def print_verification(one: Verification, now: datetime) -> None:
     """The verdict, what changed, what was compared, the figures, the notes."""
     print_wrapped(f"{one.verdict}: {verification_line(one, now.date())}")
-    another = "driftwatch had advised another value"
-    promise = another if one.incident_id is not None else "driftwatch had not advised it"
-    promise = "" if one.forecast is not None else f"; {promise}"
+    promise = "" if one.forecast is not None else "; driftwatch had not advised it"
     since = moment(one.change.at, now.date())
     print_wrapped(f"{one.key.text}: {_changed(one)} at {since}{promise}")
     if one.effects:

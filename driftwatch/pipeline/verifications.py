@@ -29,15 +29,7 @@ from driftwatch.recommend.advice import Answer
 from driftwatch.store.history import TargetAdvice
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import LOOK_BACK, WARM_UP, Minutes, around_change
-from driftwatch.verify.changes import (
-    Run,
-    Running,
-    advised_by,
-    changed,
-    has_advised_values,
-    running,
-    verification_id,
-)
+from driftwatch.verify.changes import Run, Running, advised_by, changed, running, verification_id
 from driftwatch.verify.verdict import verified
 from driftwatch.verify.verification import Change, Verification
 
@@ -184,12 +176,10 @@ def open_verification(
     ]
     own = [given for given in advices if (given.instance, given.engine) == key]
     newest = max(own or advices, key=lambda given: given.at, default=None)
-    # a forecast is for its own values
-    as_advised = newest and has_advised_values(change, newest.answer.advice.moves)
     return one.model_copy(
         update={
             "change": change,
-            "forecast": _forecast(newest.answer) if newest is not None and as_advised else None,
+            "forecast": None if newest is None else _forecast(newest.answer),
             "incident_id": None if newest is None else newest.incident_id,
         }
     )
