@@ -25,7 +25,7 @@ SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "slo_share": pl.Float64,
 }
 _SETTINGS = (*SERVING_SCHEMA, *(f"{name}_configured" for name in COLUMN_KNOBS), "start", "end")
-# Of them those that a stored row has as they were then.
+# Settings that a stored row has as they were then.
 STORED_SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens", "kv_block_tokens")
 
 
@@ -56,7 +56,7 @@ def _configured(windows: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
 def stored_settings(
     windows: pl.DataFrame, serving: pl.DataFrame, stored: pl.DataFrame
 ) -> pl.DataFrame:
-    """Settings per window as its last row had them; what is not stored as configured now."""
+    """Settings per window as stored in its last row; settings not stored are those of now."""
     then = stored.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))
     return _configured(windows, serving).with_columns(then).select(_SETTINGS)
 
@@ -66,11 +66,11 @@ EXCEEDED_RATIO = 1.25
 
 
 def settings_in_force(settings: pl.DataFrame, carried: pl.DataFrame) -> pl.DataFrame:
-    """Settings without those that the engine exceeded since its start: vLLM runs with others.
+    """Clear a max_num_seqs that more requests exceed, and a max_num_batched_tokens that the steps
+    exceed: vLLM runs with others. The inferred max_num_seqs takes the place of the cleared one.
 
-    A max_num_seqs that fewer than the running requests fill is another one: the inferred one, or
-    unknown. ``max_num_batched_tokens_exceeded`` is whether steps exceed the budget; NULL where an
-    input is unknown. A stored row has no value that was exceeded: there the configured one counts.
+    The result has ``max_num_batched_tokens_exceeded``; NULL where an input is unknown. A stored row
+    has no budget that its steps exceeded: there the configured one is compared.
 
     ``carried``: :data:`driftwatch.diagnose.carried.CARRIED`, row for row.
     """

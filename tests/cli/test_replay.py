@@ -95,7 +95,7 @@ def test_what_is_kept_is_explained_from_the_database_alone(run: Run, shared_data
     assert first.startswith("FIRING host:8000: ") and out.startswith("FIRING chat host:8000: ")
     assert "pool chat" in out and "max_num_seqs 8" in out
     assert run("explain", "chat", *command[1].split()[2:])[1] == out
-    assert run("verify", "chat", "--db", "kept.db")[0] == 4
+    assert run("verify", "chat", "--db", "kept.db")[0] == 0  # more requests ran than 8
     assert "did you mean chat?" in run("explain", "chatt", "--db", "kept.db")[2]
 
 
