@@ -32,13 +32,7 @@ from driftwatch.store.incidents import stored_incident, stored_page
 from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, PoolNow, ServerNow
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.store import Store
-from driftwatch.store.tables import (
-    baselines,
-    incidents,
-    latest_pools,
-    latest_servers,
-    reports,
-)
+from driftwatch.store.tables import baselines, incidents, latest_pools, latest_servers, reports
 
 if TYPE_CHECKING:
     from sqlite3 import Connection as SqliteConnection

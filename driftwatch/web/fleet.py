@@ -28,17 +28,7 @@ from driftwatch.store.latest import (
 )
 from driftwatch.web.database import STATES, OpenState
 from driftwatch.web.incidents import line_of, servers_of
-from driftwatch.web.page import (
-    POOL,
-    NotFound,
-    Page,
-    Paged,
-    Shown,
-    Visit,
-    paged,
-    pool_path,
-    search,
-)
+from driftwatch.web.page import POOL, NotFound, Page, Paged, Shown, Visit, paged, pool_path, search
 from driftwatch.web.signals import SPEED, missed
 
 PATH = "/fleet"

@@ -14,16 +14,7 @@ from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import Finding, Slo
 from driftwatch.notify.explanation import is_stuck
 from driftwatch.notify.shares import LengthShares, shares
-from driftwatch.numbers import (
-    count,
-    duration,
-    figure,
-    is_as_before,
-    moment,
-    percent,
-    times,
-    tokens,
-)
+from driftwatch.numbers import count, duration, figure, is_as_before, moment, percent, times, tokens
 from driftwatch.plots.plot import Panel, Plot, Series, panel_plot, plot
 from driftwatch.plots.scales import Axis
 from driftwatch.web.signals import (

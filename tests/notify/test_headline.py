@@ -24,13 +24,7 @@ from page_cases import (
 )
 
 from driftwatch.model import Diagnosis, KnobMove, TargetKey
-from driftwatch.notify.headline import (
-    HEADLINE_LIMIT,
-    current_line,
-    headline,
-    lines,
-    marked,
-)
+from driftwatch.notify.headline import HEADLINE_LIMIT, current_line, headline, lines, marked
 from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.notify.terminal import render
 from driftwatch.pipeline.build_page import build_page
