@@ -24,9 +24,10 @@ _NAMED_METRICS = 2
 _KEEPS_SPEED = 0.95  # of its usual speed: the accuracy of equal load, as in the trees
 
 
-def slower(page: Page) -> str | None:
-    """``19 % slower at equal load``; None once the speed is back."""
-    return None if page.value("slower_at_equal_load") is False else _slower(page)
+def slower(page: Page) -> str:
+    """``19 % slower at equal load``, ``back at its usual speed``."""
+    is_back = page.value("slower_at_equal_load") is False
+    return "back at its usual speed" if is_back else _slower(page)
 
 
 def _slower(page: Page) -> str:
@@ -36,12 +37,12 @@ def _slower(page: Page) -> str:
     return "slower at equal load"
 
 
-def slower_than_peers(page: Page) -> str | None:
-    """``19 % slower at equal load``; against its peers where its own speed does not show it; None
-    once it is as fast as they are.
+def slower_than_peers(page: Page) -> str:
+    """``19 % slower at equal load``; against its peers where its own speed does not show it; once
+    it is as fast as they are, that.
     """
     if page.value("slower_than_pool") is False:
-        return None
+        return "as fast as its peers again"
     ratio, own = page.value("speed_against_pool_ratio"), page.value("speed_at_equal_load_ratio")
     if own is not None and (own <= _KEEPS_SPEED or (ratio is None and own < 1)):
         return _slower(page)
