@@ -231,7 +231,7 @@ def test_what_drains_a_server_asks_for_the_room_of_the_others(
     firing = [Transition(incident_of("a", rule="SlowerAtEqualLoad", at=at), "firing", at)]
     advices, _ = advise(evaluation, firing, {"a" * 12: (finding, rows.row(0, named=True))}, (),
                          again=again)  # fmt: skip
-    room = {"of_targets": 2.0, "utilization_ratio": 0.6}
+    room = {"of_targets": 2.0, "utilization_ratio": 0.6, "utilization_at_seconds": at.timestamp()}
     assert advices["a" * 12].peers == room
     # what another look at the speeds does not know stays
     assert with_last_load({"of_targets": 2.0, "slower": 1}, room) == {**room, "slower": 1}
