@@ -16,7 +16,7 @@ MAY_BE_TOLD = {
     "prefix-loss": frozenset({"PrefixHitsFell"}),
     "rate": frozenset({"ClientsGiveUp"}),
 }
-LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift"})
+LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift", "QueueSpike"})
 RETUNE_RULES = frozenset({"RetuneAdvised"})
 # that a queue stands, and that clients leave it, is true of any queue
 WAIT_RULES = frozenset({"QueueSpike", "ClientsGiveUp"})

@@ -25,9 +25,6 @@ HALF_OF_SCRAPES = 0.5
 # exactly a half, as in waves, still pages in one minute of twenty.
 SHARE_Z = 1.645
 FEWEST_SCRAPES = 3
-# Share of requests that certainly miss a target, from which on a measured half is enough. With an
-# SLO of 95 % it is a burn rate of six, at which Google's SRE workbook (chapter 5) pages.
-MANY_MISS = 0.3
 # From here on (all scrapes but one or two) the limit is full for any cause.
 ALWAYS_FULL = 0.95
 # Users feel a second of waiting; a limit makes at least half of the TTFT.
@@ -132,17 +129,17 @@ def _limit_full() -> pl.Expr:
         "binding_waiting_requests"
     )
     preempted = pl.col("preemptions_per_second")
+    share = pl.col("limit_binding_share_10m_ratio")
     storm = (pl.col("binding_limit") == "kv_cache") & (
         60 * preempted >= pl.col("binding_running_requests")
     )
-    share = pl.col("limit_binding_share_10m_ratio")
-    half = (_lower_end() >= HALF_OF_SCRAPES) | ((share >= HALF_OF_SCRAPES) & _many_miss())
+    half = (_lower_end() >= HALF_OF_SCRAPES) | (storm & (share >= HALF_OF_SCRAPES))
     slower = pl.col("slower_at_equal_load")
     near = NEAR_THRESHOLD * pl.col("speed_threshold_ratio")
     speed_is_sure = slower.is_null() | slower | (pl.col("speed_at_equal_load_ratio") > near)
     limit_is_sure = pl.col("binding_limit").is_not_null() | _missed()
     always = share >= ALWAYS_FULL
-    full = stands & (half | storm) & (always | (speed_is_sure & limit_is_sure))
+    full = stands & half & (always | (speed_is_sure & limit_is_sure))
     seconds = pl.col("observed_10m_seconds")
     seen = (seconds >= SEEN_SECONDS) | ((seconds >= STORM_SEEN_SECONDS) & (preempted > 0))
     named = pl.col("binding_limit").is_in(LIMITS).fill_null(False)
@@ -150,15 +147,6 @@ def _limit_full() -> pl.Expr:
     return pl.when(seen & ~_stuck()).then(
         pl.when(full).then(limit).when(~full).then(pl.lit(NO_LIMIT))
     )
-
-
-def _many_miss() -> pl.Expr:
-    """Whether many requests miss a target, by the upper bound of the share that meets it."""
-    met = (
-        pl.coalesce(f"{name}_in_target_10m_upper_ratio", f"{name}_in_target_10m_ratio")
-        for name in ("ttft", "tpot")
-    )
-    return (pl.min_horizontal(*met) <= 1 - MANY_MISS).fill_null(value=False)
 
 
 def _lower_end() -> pl.Expr:
