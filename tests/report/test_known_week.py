@@ -262,7 +262,7 @@ def test_every_figure_holds_the_truth(tmp_path: Path) -> None:
     assert by_family["traffic"].what == f"prompts {times(longer.ratio)}", "one size of one drift"
     assert by_family["traffic"].result.startswith("worked")
     assert report.pools[0].generations.stretches == ()
-    # a rollout that nobody wrote into the configuration: it is to be corrected
+    # a rollout that nobody wrote into the configuration: the report asks what runs
     (wrong,) = [one.what for one in report.for_you]
-    proven = re.search(r"it says 256, and the servers run at least (\d+)", wrong)
+    proven = re.search(r"says 256, and the servers run at least (\d+)", wrong)
     assert proven is not None and 512 < int(proven[1]) <= 1024, report.for_you
