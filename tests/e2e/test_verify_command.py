@@ -49,4 +49,4 @@ def test_the_raised_cap_passes_with_the_forecast_of_the_first_half(
 def test_no_change_is_no_verdict(run: Any, shared_data: Path) -> None:
     said = run("verify", "--recording", shared_data / "vllm-0.32" / "run_slow")
     assert type(said.exception).__name__ == "NoVerdict"
-    assert "no change of a setting or a release is known" in str(said.exception)
+    assert "no change of a setting or a release found in" in str(said.exception)
