@@ -20,7 +20,7 @@ def test_every_way_to_name_it_and_its_schema(
     run: Run, postgres_url: str, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store.open(postgres_url) as store:
-        store.commit_tick(TickRecord(incidents=[incident("a")], since=START, until=START))
+        store.commit_tick(TickRecord(incidents=[incident("a")], until=START))
     assert run("ack", "a" * 12, "--by", "ann", "--db", postgres_url)[0] == 0
     with Store.open(postgres_url) as store:
         assert store.incident("a").acknowledged_by == "ann"
