@@ -177,7 +177,6 @@ def _nothing(span: Span, reach: Span | None) -> NoVerdict:
 FEWEST_SERVER_DAYS = 3.0  # over less, one page is ten and more a month
 _MINUTE = timedelta(minutes=1)
 Report = Callable[[float, float], None]
-Happened = tuple[Transition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +238,8 @@ class _RuleSet:
         self._incidents: Mapping[str, Incident] = {}
         self._ended: tuple[Incident, ...] = ()
 
-    def judge(self, stretch: Stretch, rows: pl.DataFrame, verdicts: pl.DataFrame) -> Happened:
-        """What fires and ends in a stretch, in order, with pages; nothing is simulated."""
+    def judge(self, stretch: Stretch, rows: pl.DataFrame, verdicts: pl.DataFrame) -> None:
+        """Add what fires and ends in a stretch, in order, with pages; nothing is simulated."""
         before = self._incidents
         after, happened = _advanced(self.plan, before, stretch, rows, verdicts, self._ended)
         ended = (*self._ended, *(one.incident for one in happened))
@@ -262,7 +261,6 @@ class _RuleSet:
         unknown = verdicts.filter((rows["scrapes"] > 0).fill_null(value=False)).null_count()
         self._unknown.update(next(unknown.iter_rows(named=True), {}))
         self._transitions += happened
-        return happened
 
     def result(self, history: History, scraped: int) -> Backtest:
         """Its pages; ``scraped``: minutes of targets with data."""
@@ -275,15 +273,12 @@ def backtests(
     plans: Sequence[Plan],
     *,
     progress: Report | None = None,
-    each: Callable[[pl.DataFrame, pl.DataFrame, Happened], None] | None = None,
 ) -> list[Backtest]:
     """The pages of rule sets over the minutes of a store: evidence is made once for all of them.
 
     Args:
         plans: with the rules to judge by.
         progress: called with the days done and the days in all.
-        each: called with the evidence rows of every stretch, the verdicts of the first rule set
-            (a Boolean column per enabled rule id), and what fired and ended by them.
     """
     sets, counts = [_RuleSet(plan, history) for plan in plans], []
     for done, (day, rows) in enumerate(history.rows()):
@@ -294,12 +289,8 @@ def backtests(
         for stretch in stretches:
             first, length = _within(rows, stretch) if len(stretches) > 1 else (0, len(rows))
             here = rows.slice(first, length)
-            judged = [
+            for one, of_rules in zip(sets, verdicts, strict=True):
                 one.judge(stretch, here, of_rules.slice(first, length))
-                for one, of_rules in zip(sets, verdicts, strict=True)
-            ]
-            if each is not None:
-                each(here, verdicts[0].slice(first, length), judged[0])
         counts.append(_counted(rows))
         del rows, verdicts  # before the next day is read
         if progress is not None:

@@ -240,7 +240,6 @@ class BacktestReport(Document):
     undetermined_ratio: Mapping[str, float]
     against: Against | None
     marks: Score | None  # None = nobody marked any
-    silent: tuple[str, ...]  # sentences: which rules could not be judged, and why
 
 
 def report_of(
@@ -250,7 +249,6 @@ def report_of(
     *,
     other: tuple[str, Backtest] | None = None,
     marks: Sequence[Marked] = (),
-    silent: Sequence[str] = (),
 ) -> BacktestReport:
     """A rule set over a history, beside another one, and by what on-call marked.
 
@@ -276,7 +274,6 @@ def report_of(
         if other is None or compared is None
         else _against(other[0], compared, marks, rules, until),
         marks=score_of_marks(pages, due, rules, until) if due else None,
-        silent=tuple(silent),
     )
 
 

@@ -115,11 +115,13 @@ def _details(report: BacktestReport, page: PastPage) -> Iterator[str]:
 
 
 def _undetermined(report: BacktestReport) -> Iterator[str]:
-    """Rules without a verdict in half of the minutes with data or more, and why."""
+    """Rules without a verdict in half of the minutes with data or more."""
+    dark = [rule for rule, share in report.undetermined_ratio.items() if share == 1.0]
     for rule, share in report.undetermined_ratio.items():
-        if _DARK <= share < 1.0:  # in all of them: the sentences below say why
+        if _DARK <= share < 1.0:
             yield f"{rule} has no verdict in {_share(share)} of minutes with data"
-    yield from report.silent
+    if dark:
+        yield f"no verdict in any minute: {', '.join(dark)} (driftwatch doctor: why)"
 
 
 def _marks(report: BacktestReport) -> Iterator[str]:

@@ -15,7 +15,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import DATABASE, PATH, flag, history_options, option, typed
 from driftwatch.cli.printer import print_note, print_warning, print_wrapped
-from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, with_proposals
+from driftwatch.cli.replay_summary import ScrapeCounts, with_proposals
 from driftwatch.errors import Unavailable, UsageError
 from driftwatch.notify.page import Page
 from driftwatch.numbers import moment, plural
@@ -123,11 +123,10 @@ def command(
     screen = ReplayScreen(sender, whole=whole or as_json)
     plan = with_proposals(history.plan)
     plan = replace(plan, simulations=0) if no_advice else plan
-    silent, pages, lost = SilentRules(plan.enabled), 0, None
+    pages, lost = 0, None
     with nullcontext() if database is None else _new_store(database) as store:
         try:
             for outcome in history.outcomes(plan, store, counts):
-                silent.note(outcome.rows, outcome.verdicts)
                 pages += screen.show(outcome)
         except Unavailable as error:
             lost = error
@@ -151,9 +150,6 @@ def command(
         return EXIT_PROBLEM
     if not pages and not as_json:
         click.echo(f"no page {counts.between}")
-        for text in silent.lines():
-            indent = " " * (len(text) - len(text.lstrip()) + 2)
-            print_wrapped(text, indent, piped_too=True)
     return EXIT_PROBLEM if counts.unreadable else EXIT_ANSWERED
 
 

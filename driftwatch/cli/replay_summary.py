@@ -1,13 +1,13 @@
-"""Scrapes that a replay counted, rules that could not fire, and proposed baselines that it used."""
+"""Scrapes that a replay counted, and proposed baselines that it used."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from driftwatch.cli.printer import print_wrapped
 from driftwatch.errors import DriftwatchError, NoVerdict
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from driftwatch.collect.schema import SourceProblem
     from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.state import Outcome
-    from driftwatch.rulebook.rules import Rule
     from driftwatch.store import Store
 
 _REASONS_TOLD, _PROBLEMS_TOLD = 5, 20
@@ -33,8 +32,6 @@ _UNREADABLE = (
     "not a metrics page",
     "page cut off",
 )
-_MOST = 0.5  # a rule that was unknown in so many of the minutes has not looked at the history
-_SPEED = "slower_at_equal_load"
 
 
 class ScrapeCounts:
@@ -123,79 +120,6 @@ class ScrapeCounts:
             yield f"{where}{times:,} of {self._scrapes:,} scrapes failed{eg} {self._example[kind]}"
         if rest := sum(times for _, times in often[_REASONS_TOLD:]):
             yield f"{where}{rest:,} of {self._scrapes:,} scrapes failed for other reasons"
-
-
-class SilentRules:
-    """In which minutes rules were unknown, and which of their inputs were in all of them."""
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        from driftwatch.rulebook.truths import can_be_true
-
-        self._rules = {rule.id: rule for rule in rules}
-        self._minutes_known = dict.fromkeys(self._rules, 0)
-        self._of_speed = {
-            rule.id
-            for rule in rules
-            if _SPEED in rule.columns
-            and not any(can_be_true(one.when, frozenset((_SPEED,))) for one in rule.variants)
-        }
-        self._dark = set[str]().union(*(rule.columns for rule in rules))
-        self._row: dict[str, Any] = {}
-        self._minutes = self._without_speed = 0
-        self._reasons: Counter[str] = Counter()
-        self._last: dict[str, str] = {}
-
-    def note(self, rows: pl.DataFrame, verdicts: pl.DataFrame) -> None:
-        """Evidence rows and the verdicts beside them."""
-        import polars as pl
-
-        if rows.is_empty():
-            return
-        for rule in self._rules:
-            self._minutes_known[rule] += verdicts[rule].count() if len(verdicts) else 0
-        scraped = rows.filter(pl.col("scrapes") > 0)
-        if len(scraped):
-            self._dark = {name for name in self._dark if scraped[name].null_count() == len(scraped)}
-            self._row = scraped.row(-1, named=True)
-        unknown = scraped.filter(pl.col(_SPEED).is_null())
-        self._minutes += len(scraped)
-        self._without_speed += len(unknown)
-        reasons = unknown.select("speed_unknown_code", "speed_unknown_reason").drop_nulls()
-        # what is still missing shrinks from minute to minute: the last reason is the newest
-        counted = reasons.group_by("speed_unknown_code", maintain_order=True).agg(
-            pl.len().alias("minutes"), pl.last("speed_unknown_reason")
-        )
-        for code, count, reason in counted.iter_rows():
-            self._reasons[code] += count
-            self._last[code] = reason
-
-    def lines(self) -> Iterator[str]:
-        """A sentence per rule that knows no speed; of the others a line per missing input."""
-        silent: list[tuple[str, str]] = []
-        for rule_id, count in sorted(self._minutes_known.items()):
-            rule = self._rules[rule_id]
-            if rule_id not in self._of_speed or not self._reasons:
-                dark = rule.columns & self._dark if count == 0 else ()
-                silent += [(rule.alert, name) for name in dark]
-            elif self._without_speed >= _MOST * self._minutes:
-                why = self._last[self._reasons.most_common(1)[0][0]]
-                when = f" in {self._without_speed:,} of {self._minutes:,} minutes" if count else ""
-                yield f"{rule.alert} could not fire{when}: {why}"
-        if silent:
-            yield "could not fire, because these inputs are unknown in every minute:"
-            yield from self._lacking(silent)
-
-    def _lacking(self, silent: Sequence[tuple[str, str]]) -> Iterator[str]:
-        """Rules and their unknown inputs, those with one reason in one line."""
-        from driftwatch.pipeline.unknown_reasons import reasons
-
-        unknowns = reasons(self._row) if self._row else {}
-        by_reason: dict[str, set[tuple[str, str]]] = {}
-        for alert, name in silent:
-            by_reason.setdefault(unknowns.get(name, "no scrape"), set()).add((alert, name))
-        for why, pairs in sorted(by_reason.items(), key=lambda one: sorted(one[1])):
-            alerts, names = (", ".join(sorted(set(part))) for part in zip(*pairs, strict=True))
-            yield f"  {alerts}: {names} ({why})"
 
 
 # Measured on real client traffic: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27

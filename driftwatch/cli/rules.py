@@ -197,12 +197,11 @@ def _backtest(
     """
     from driftwatch.backtest.outcome import NOTE, StoredHistory, backtests
     from driftwatch.backtest.report import report_of
-    from driftwatch.cli.replay_summary import SilentRules, with_proposals
+    from driftwatch.cli.replay_summary import with_proposals
 
     plans = [with_proposals(history.plan_with(rules))]
     if against is not None:
         plans.append(with_proposals(history.plan_with([against])))
-    marks, silent = _marks(history), SilentRules(plans[0].enabled)
     progress = Progress("reading")
     # the rules are judged below: the store needs the evidence alone
     with history.store(plans[0].without_rules()) as store:
@@ -212,20 +211,14 @@ def _backtest(
         if history.is_stored:
             print_note(NOTE)
         progress.begin("judging")
-        result, *others = backtests(
-            days,
-            plans,
-            progress=progress,
-            each=lambda rows, verdicts, _: silent.note(rows, verdicts),
-        )
+        result, *others = backtests(days, plans, progress=progress)
         progress.close()
     return report_of(
         result,
         severities,
         [rule for plan in plans for rule in plan.rules],
         other=(_heading(against, rules), others[0]) if against is not None else None,
-        marks=marks,
-        silent=tuple(silent.lines()),
+        marks=_marks(history),
     )
 
 

@@ -67,18 +67,6 @@ def test_pages_that_are_cut_off_and_a_baseline_outside_the_recording(run: Run, p
     assert "help: scrapes reach from 2026-09-21T14:13:20Z to 2026-09-21T14:14:55Z" in err
 
 
-def test_a_rule_that_could_not_fire_is_said_in_80_columns(run: Run, page: str) -> None:
-    write([(200, page)] * 40)
-    _, out, _ = run("replay", "r.jsonl")
-    assert "could not fire" in out
-    assert max(map(len, out.splitlines())) <= 80
-    # each missing input by its name, once, with why
-    said = " ".join(out.split())
-    assert "see doctor" not in said
-    assert "GpuLost: gpus_lost (no DCGM or NVML reading" in said
-    assert said.count("lengths_moved (") == 1
-
-
 def test_what_is_kept_is_explained_from_the_database_alone(run: Run, shared_data: Path) -> None:
     Path("c.yaml").write_text(
         "pools: [{name: chat, serving: {max_num_seqs: 8}, slo: {ttft_seconds: 1.0}}]\n"
