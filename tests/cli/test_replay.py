@@ -65,6 +65,11 @@ def test_pages_that_are_cut_off_and_a_baseline_outside_the_recording(run: Run, p
     assert code == 2
     assert "holds no minute with a scrape" in err
     assert "help: scrapes reach from 2026-09-21T14:13:20Z to 2026-09-21T14:14:55Z" in err
+    write([(200, page)] * 20)
+    with Path("r.jsonl").open("a") as file:
+        file.write("{")
+    code, _, err = run("replay", "r.jsonl")
+    assert code == 1 and "r.jsonl:21" in err  # read, but not all of it
 
 
 def test_what_is_kept_is_explained_from_the_database_alone(run: Run, shared_data: Path) -> None:

@@ -1,31 +1,19 @@
-"""Helpers of the end-to-end tests: pages of a replay, recordings rewritten, the truth beside."""
+"""Helpers of the end-to-end tests: pages of a replay, the truth beside."""
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from click.testing import Result
 
-Rewrite = Callable[[dict[str, Any]], dict[str, Any]]
-
 
 def pages(result: Result) -> list[dict[str, Any]]:
     """The pages of ``replay --json``."""
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def rewritten(source: Path, target: Path, rewrite: Rewrite) -> Path:
-    """A copy of a recording with every line rewritten."""
-    with gzip.open(source, "rt") as lines, gzip.open(target, "wt", compresslevel=1) as out:
-        for line in lines:
-            out.write(json.dumps(rewrite(json.loads(line))) + "\n")
-    return target
 
 
 def iso(unix_seconds: float) -> str:

@@ -6,21 +6,17 @@ until 14; then a restart with max_num_seqs 64 and the same requests again.
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from click.testing import CliRunner
 from e2e_cases import pages
-from replayed_rows import replayed_rows
 
 from driftwatch.cli.main import cli
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.evidence import COLUMNS
 
 
 @pytest.fixture
@@ -29,21 +25,12 @@ def recording(shared_data: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def replayed(
-    shared_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, pl.DataFrame]:
-    """What a replay with nothing configured prints, and its evidence."""
+def told(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The pages of a replay with nothing configured."""
     asked = ["replay", str(shared_data / "vllm-0.32" / "run_cap"), "--json"]
-    with pytest.MonkeyPatch.context() as patch, replayed_rows() as rows:
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("replayed"))
-        result = CliRunner().invoke(cli, asked)
-    assert result.exit_code == 0, result.output
-    return result.stdout, rows.table
-
-
-@pytest.fixture
-def told(replayed: tuple[str, pl.DataFrame]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in replayed[0].splitlines()]
+        return pages(CliRunner().invoke(cli, asked))
 
 
 def _time(text: str) -> datetime:
@@ -95,16 +82,3 @@ def test_a_known_cap_is_not_called_inferred(run: Any, recording: Path) -> None:
     assert 7 < limits["max_num_seqs"]["in_flight_requests"] <= 8
     assert limits["max_num_batched_tokens"]["binds"] is False
     assert limits["max_num_batched_tokens"]["margin_ratio"] > 0.9
-
-
-def test_the_evidence_has_every_column_and_whole_minutes(
-    replayed: tuple[str, pl.DataFrame],
-) -> None:
-    table = replayed[1]
-    assert {c.name for c in COLUMNS} <= set(table.columns)
-    assert len(table) == 29
-    finished = (table["requests_per_second"] * table["duration_seconds"]).sum()
-    # the last scrape lies after the last whole minute; everything before it is counted
-    assert 13_000 < finished <= 13_323
-    assert table["restarted"].sum() == 1
-    assert (table["generation_tokens_per_second"].drop_nulls() >= 0).all()

@@ -29,63 +29,41 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-def _files(folder: Path, pattern: str) -> set[str]:
-    return {
-        str(path.relative_to(folder))
-        for path in folder.rglob(pattern)
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+@pytest.mark.parametrize(
+    ("folder", "pattern", "shipped", "some"),
+    [
+        ("rules", "*.yaml", "_shipped/rules/", "trees/batch-size-drift.yaml"),
+        ("migrations", "*.py", "_shipped/migrations/", "env.py"),
+        ("driftwatch", "*.py", "", "cli/main.py"),
+        ("driftwatch/_demo", "*", "_demo/", "run_cap.jsonl.gz"),
+        ("driftwatch/simulate", "*.yaml", "simulate/", "gpus.yaml"),
+    ],
+)
+def test_every_file_that_runs_is_in_the_wheel(
+    wheel: zipfile.ZipFile, folder: str, pattern: str, shipped: str, some: str
+) -> None:
+    paths = [path for path in (ROOT / folder).rglob(pattern) if "__pycache__" not in path.parts]
+    names = {str(path.relative_to(ROOT / folder)) for path in paths if path.is_file()}
+    assert some in names
+    assert {f"driftwatch/{shipped}{name}" for name in names} <= set(wheel.namelist())
 
 
-def test_every_rule_and_tree_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
-    rules = _files(ROOT / "rules", "*.yaml")
-    assert any(name.startswith("trees/") for name in rules)
-    assert {f"driftwatch/_shipped/rules/{name}" for name in rules} <= set(wheel.namelist())
-
-
-def test_every_migration_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
-    migrations = _files(ROOT / "migrations", "*.py")
-    assert "env.py" in migrations
-    assert any(name.startswith("versions/") for name in migrations)
-    assert {f"driftwatch/_shipped/migrations/{name}" for name in migrations} <= set(
-        wheel.namelist()
-    )
-
-
-def test_every_module_and_the_demo_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
-    names = set(wheel.namelist())
-    assert {f"driftwatch/{name}" for name in _files(ROOT / "driftwatch", "*.py")} <= names
-    assert "driftwatch/_demo/run_cap.jsonl.gz" in names
-    assert "driftwatch/_demo/SOURCE.md" in names
-    assert {"driftwatch/simulate/gpus.yaml", "driftwatch/simulate/models.yaml"} <= names
-
-
-@pytest.fixture(scope="module")
-def unpacked(wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("unpacked")
-    wheel.extractall(folder)
-    return folder
-
-
-def _driftwatch(unpacked: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command from the unpacked wheel, away from the checkout."""
+def test_the_shipped_rules_are_found_and_pass_from_the_wheel(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    """Away from the checkout."""
+    wheel.extractall(tmp_path)
     code = (
-        "import sys, driftwatch; "
-        f"assert driftwatch.__file__.startswith({str(unpacked)!r}), driftwatch.__file__; "
-        f"sys.argv = ['driftwatch', *{list(arguments)!r}]; "
-        "from driftwatch.cli.main import main; main()"
+        "import sys, driftwatch; from driftwatch.cli.main import main; "
+        f"assert driftwatch.__file__.startswith({str(tmp_path)!r}), driftwatch.__file__; "
+        "sys.argv = ['driftwatch', 'check', 'driftwatch/_shipped/rules']; main()"
     )
-    return subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=unpacked,
-        env={**os.environ, "PYTHONPATH": str(unpacked)},
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-
-
-def test_the_shipped_rules_are_found_and_pass_from_the_wheel(unpacked: Path) -> None:
-    rules = unpacked / "driftwatch" / "_shipped" / "rules"
-    ran = _driftwatch(unpacked, "check", str(rules))
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -60,11 +60,19 @@ def told(
     cuts: Sequence[int] = (),
     store: Store | None = None,
     simulations: int = 1,
+    after: datetime | None = None,
 ) -> list[Outcome]:
-    """Every outcome of the recording, cut after these minutes."""
+    """Every outcome of the recording, cut after these minutes; no simulation until ``after``."""
     first, last = _span(source)
-    ticks = Ticks([source], shipped_plan(simulations), store or Store.in_memory(), first)
+    simulates = None if after is None else last - after
+    plan, store = shipped_plan(simulations), store or Store.in_memory()
+    ticks = Ticks([source], plan, store, first, simulates=simulates)
     return [ticks.tick(now) for now in [*(first + timedelta(minutes=m) for m in cuts), last]]
+
+
+def happenings(*given: Any, **options: Any) -> list[Transition]:
+    """What became of the incidents of the recording."""
+    return [t for outcome in told(*given, **options) for t in outcome.transitions]
 
 
 def evaluated(
@@ -281,25 +289,13 @@ class Engine:
         return Answer(at=question.at, advice=change)
 
 
-def told_over(
-    source: FrameSource, cuts: Sequence[int] = (), after: datetime | None = None
-) -> tuple[list[Transition], list[Outcome], State]:
-    first, last = source.frame["time"].min(), source.frame["time"].max()
-    assert isinstance(first, datetime)
-    assert isinstance(last, datetime)
-    simulates = None if after is None else last - after
-    ticks = Ticks([source], shipped_plan(1), Store.in_memory(), first, simulates=simulates)
-    outcomes = [ticks.tick(now) for now in [*(first + timedelta(minutes=m) for m in cuts), last]]
-    return [t for o in outcomes for t in o.transitions], outcomes, ticks.state
-
-
 @pytest.mark.parametrize("gates", [(FEW,), ()], ids=["too little traffic", "an exception"])
 def test_the_answer_that_comes_later_is_told_once_however_minutes_are_split(
     long_cap: FrameSource, monkeypatch: pytest.MonkeyPatch, gates: tuple[Gate, ...]
 ) -> None:
     engine = Engine(None, *gates)
     monkeypatch.setattr(advising, "advise", engine)
-    happened, _, _ = told_over(long_cap)
+    happened = happenings(long_cap)
     fired = happened[0]
     assert [t.event for t in happened] == ["firing", "resolved"]
     grid = [at for at in engine.asked if at != fired.at]
@@ -310,7 +306,7 @@ def test_the_answer_that_comes_later_is_told_once_however_minutes_are_split(
 
     engine = Engine(grid[0], *gates)
     monkeypatch.setattr(advising, "advise", engine)
-    happened, _, _ = told_over(long_cap)
+    happened = happenings(long_cap)
     assert [t.event for t in happened] == ["firing", "updated", "resolved"]
     assert engine.asked == [fired.at, grid[0]]
     told_late, resolved = (t.incident.page for t in happened[1:])
@@ -325,7 +321,7 @@ def test_the_answer_that_comes_later_is_told_once_however_minutes_are_split(
     assert resolved.advice == told_late.advice
     if not gates:
         return
-    again, _, _ = told_over(long_cap, (10, 12, 13, 16))
+    again = happenings(long_cap, (10, 12, 13, 16))
     assert [_said(t) for t in again] == [_said(t) for t in happened]
 
 
@@ -338,15 +334,15 @@ def test_minutes_that_are_caught_up_replay_nothing_but_are_asked_again_later(
 ) -> None:
     engine = Engine(None, FEW)
     monkeypatch.setattr(advising, "advise", engine)
-    (fired, *_), _, _ = told_over(long_cap)
+    fired, *_ = happenings(long_cap)
     engine.asked.clear()
-    happened, _, _ = told_over(long_cap, after=fired.at)
+    happened = happenings(long_cap, after=fired.at)
     assert fired.at not in engine.asked
     assert engine.asked  # the grid after it
     said = happened[0].incident.page.advice.reason.text
     assert said.startswith("driftwatch caught up with this minute after a stop; run driftwatch")
     engine.asked.clear()
-    told_over(long_cap, after=happened[-1].at)
+    happenings(long_cap, after=happened[-1].at)
     assert engine.asked == []
 
 
