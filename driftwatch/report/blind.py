@@ -107,9 +107,9 @@ def blind_texts(blind: Blind, servers: int, options: str = "") -> list[str]:
         (False, "a slower engine would have gone unnoticed on"),
     ):
         mine = [o for o in blind.unjudged if (o.reason in UNSEEN) == is_unseen]
-        named = [f"{where_text(one)} ({one.reason})" for one in mine[:_MOST_NAMED]]
+        named = [f"{_where_text(one)} ({one.reason})" for one in mine[:_MOST_NAMED]]
         more = len(mine) - len(named)
-        named += [f"{plural(more, 'shorter one')}: --html"] if more else []
+        named += [f"{plural(more, 'shorter one')}: --json"] if more else []
         beyond = next((o.pool for o in mine[:_MOST_NAMED] if o.reason == BEYOND), None)
         if beyond is not None:
             command = f"driftwatch baseline accept {clean(beyond)}{options}"
@@ -131,7 +131,7 @@ def some_of(texts: Iterable[str], most: int = _MOST_NAMED, between: str = "; ") 
     return between.join(several[:most]) + more
 
 
-def where_text(one: Unjudged) -> str:
+def _where_text(one: Unjudged) -> str:
     """``b:8000 Wed 18:00–20:00``, ``chat-8b (12 servers) Tue 13:00 – Wed 07:00``."""
     when = stretch_text(one.start, one.end).removesuffix(" UTC")
     servers = f"{one.pool} ({plural(len(one.servers), 'server')})"

@@ -34,7 +34,7 @@ _OF_CODES: Mapping[str, str] = {
 }
 REASONS = (*dict.fromkeys(_OF_CODES.values()), "inputs missing")
 SUMMED = (
-    "ttft_seconds_count", "queue_seconds_sum", "prompt_tokens_sum",
+    "ttft_seconds_count", "prompt_tokens_sum",
     "prompt_tokens_count", "generation_tokens_sum", "generation_tokens_count",
     "generation_tokens_total", "duration_seconds", "given_up_requests",
 )  # fmt: skip

@@ -26,7 +26,6 @@ from driftwatch.report.costs import (
     missed,
     missing_stretch,
     of_pool,
-    total,
     unanswered,
 )
 from driftwatch.report.incidents import (
@@ -131,7 +130,7 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
     first, last = (touched[0] - CELL, touched[-1]) if touched else (start, start)
     ends = [_over(one, material, cause.drift) for one in episodes]
     end = None if None in ends else max(one for one in ends if one is not None)
-    changed, waited = _verifications(material, episodes, end), total(cells, "queue_seconds_sum")
+    changed = _verifications(material, episodes, end)
     subjects = {subject_of(one) for one in episodes}
     meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
     drift = None if cause.drift is None else cause.drift[1]
@@ -162,7 +161,6 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
         unanswered=unanswered(cells),
         given_up=given_up(cells, usual),
         gpu_hours_lost=gpu_hours_lost(material, cells),
-        waited_hours=None if waited is None else waited / HOUR_SECONDS,
         in_target=in_target(material, meanwhile),
         done=done,
         result=result,

@@ -81,7 +81,6 @@ class Moved(Document):
     counted_hours: float  # in so many hours between them
     missed: Range  # requests over a target, and those without an answer
     gpu_hours_lost: Range  # Σ (1 - speed) · GPUs · hours
-    waited_hours: float | None  # requests' wait for their first step, added up
     in_target: Range  # share of the pool's requests meanwhile
     unanswered: Range  # requests of a hang that got no answer; part of ``missed``
     # requests that clients gave up after their first token, beyond the share that they give up

@@ -21,7 +21,6 @@ from driftwatch.numbers import (
 )
 from driftwatch.report.blind import UNSEEN, blind_texts
 from driftwatch.report.blind import not_judged_text as not_judged_text
-from driftwatch.report.blind import where_text as where_text
 from driftwatch.report.changes import UNKNOWN
 from driftwatch.report.moved import BY_SPEED
 from driftwatch.report.report import (
@@ -126,9 +125,7 @@ def cost_text(row: Moved) -> str:
     if row.family in BY_SPEED:
         more = f", {missed_text(row.missed)}" if row.missed.high else ""
         return lost_text(row.gpu_hours_lost) + (more or unanswered_text(row, ", "))
-    if row.missed.low is not None or row.waited_hours is None:
-        return f"{missed_text(row.missed)}{given_up_text(row)}"
-    return f"requests waited {hours_text(row.waited_hours)} h; {row.missed.reason}"
+    return f"{missed_text(row.missed)}{given_up_text(row)}"
 
 
 def given_up_text(row: Moved) -> str:
@@ -326,10 +323,7 @@ def cause_text(row: Moved) -> str:
             "to another server meanwhile; what is sent to an engine that hangs is in no metric"
         )
     parts += [row.compared] if row.compared else []
-    if row.family not in BY_SPEED:
-        waited = row.waited_hours
-        parts += [f"Requests waited {hours_text(waited)} h in all"] if waited else []
-    elif row.gpu_hours_lost.low is not None:
+    if row.family in BY_SPEED and row.gpu_hours_lost.low is not None:
         parts.append(lost_text(row.gpu_hours_lost))
     return ". ".join(parts) + "."
 

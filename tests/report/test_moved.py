@@ -22,7 +22,6 @@ from driftwatch.store.minute_columns import STORED_SCHEMA
 
 ENDED = BEGAN + timedelta(minutes=61)
 RATIO = {"prompt_tokens_mean_ratio": Amount(value=2.34, unit="1")}
-NO_TARGET = "no latency target (slo in driftwatch.yaml, -c)"
 HUNG = [
     cell(10 * n, stuck_seconds=600.0, lost_seconds=600.0, lost_gpu_seconds=600.0)
     for n in range(1, 7)
@@ -72,11 +71,6 @@ def test_cost_done_and_result_of_one_incident() -> None:
             "BatchDrift",
             {},
             "requests missed unknown: no latency target (slo in driftwatch.yaml, -c)",
-        ),
-        (
-            "BatchDrift",
-            {"queue_seconds_sum": 7200.0},
-            f"requests waited 2.00 h; {NO_TARGET}",
         ),
         (
             "SlowerAtEqualLoad",
