@@ -149,7 +149,10 @@ def command(
         _print_lost(lost, counts.until, pages)
         return EXIT_PROBLEM
     if not pages and not as_json:
-        click.echo(f"no page {counts.between}")
+        print_wrapped(
+            f"no page {counts.between}; driftwatch doctor names the rules that lack an input",
+            piped_too=True,
+        )
     return EXIT_PROBLEM if counts.unreadable else EXIT_ANSWERED
 
 

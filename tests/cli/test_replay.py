@@ -60,6 +60,7 @@ def test_pages_that_are_cut_off_and_a_baseline_outside_the_recording(run: Run, p
     write([(200, page)] * 17 + [(200, page[: len(page) // 2])] * 2 + [(200, page)])
     code, out, err = run("replay", "r.jsonl")
     assert (code, out.startswith("no page between 2026-09-21 14:13:20 and ")) == (1, True)
+    assert " doctor names the rules " in " ".join(out.split())
     assert "warning: 2 of 20 scrapes failed, e.g. page cut off at byte" in err
     code, _, err = run("replay", "r.jsonl", "--baseline", "2020-01-01T00:00Z..2020-01-01T01:00Z")
     assert code == 2
