@@ -27,6 +27,7 @@ from driftwatch.cli.printer import (
     Progress,
     print_json,
     print_note,
+    print_table,
     print_wrapped,
     write_file,
 )
@@ -53,19 +54,37 @@ def command() -> None:
 @config_option("Configuration: test its rules and overrides, with the tests beside them.")
 @option("--run pattern", str, "Run only tests whose name matches.", metavar="REGEX")
 @json_option
+@flag("--coverage", "Print which rules, leaves and edges are tested.")
+@option(
+    "--min-coverage",
+    click.FloatRange(0, 100),
+    "Exit 1 where less of the rules, leaves or edges is tested.",
+    metavar="PERCENT",
+)
 def test_command(
-    files: tuple[Path, ...], config: Path | None, pattern: str | None, as_json: bool
+    files: tuple[Path, ...],
+    config: Path | None,
+    pattern: str | None,
+    as_json: bool,
+    coverage: bool,
+    min_coverage: float | None,
 ) -> int:
     """Test rules and trees; print only what differs.
 
     FILES are test files, folders or globs; default: tests/ beside the rules of ./driftwatch.yaml,
     else the shipped tests. A test gives evidence for each minute, or a recording, and expects
-    alerts, a leaf or line 1 of the page. Exit code 0: all pass; 1: some fail; 2: a test cannot be
-    run.
+    alerts, a leaf or line 1 of the page. Exit code 0: all pass; 1: some fail, or the coverage is
+    low; 2: a test cannot be run.
     """
     from driftwatch.cli.database import config_here
     from driftwatch.ruletests.reader import files_of, read_tests
-    from driftwatch.ruletests.results import Runner, json_document, verdict
+    from driftwatch.ruletests.results import (
+        Runner,
+        coverage_lines,
+        coverage_rows,
+        json_document,
+        verdict,
+    )
     from driftwatch.settings import load_settings
 
     place = config or config_here()
@@ -77,14 +96,25 @@ def test_command(
     if reading.problems:
         print_problems(reading.problems, reading.files)
         return EXIT_USAGE
-    results = _run(_chosen(reading.tests, pattern), Runner(time.monotonic), quiet=as_json)
+    runner = Runner(time.monotonic)
+    results = _run(_chosen(reading.tests, pattern), runner, quiet=as_json)
+    tables = runner.tables
     if as_json:
-        print_json(json_document(results))
+        print_json(json_document(results, tables if coverage else None))
     else:
+        for line in coverage_lines(tables) if coverage else ():
+            print_wrapped(line)
+        if coverage:
+            print_table(*coverage_rows(tables), headed=True)
         click.echo(verdict(results))
+    low = [one for one in tables if min_coverage is not None and one.percent < min_coverage]
+    for one in low:
+        text = f"{one.percent:.4g} % tested, {min_coverage:g} % required"
+        missing = ", ".join(one.missing)
+        click.echo(f"LOW COVERAGE {one.kind}: {text}; no test: {missing}", err=as_json)
     if any(result.error is not None for result in results):
         return EXIT_USAGE
-    return EXIT_ANSWERED if all(result.passed for result in results) else EXIT_PROBLEM
+    return EXIT_PROBLEM if low or not all(result.passed for result in results) else EXIT_ANSWERED
 
 
 def _chosen(tests: Sequence[PlacedTest], pattern: str | None) -> Sequence[PlacedTest]:

@@ -318,7 +318,7 @@ def tree_problems(one: ReadTree) -> Iterator[Problem]:
 
 def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:
     """Leaves that no minute reaches, because the questions before say otherwise."""
-    reached = _reachable(tree)
+    reached = {getattr(tree.nodes[node], way) for node, way in possible_edges(tree)}
     for name, leaf in tree.leaves.items():
         entries = node_at(one.entries, ("leaves", leaf.name))
         if name not in reached and entries is not None:
@@ -327,10 +327,10 @@ def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:
             yield problem(one.file, place, "unreachable-leaf", message)
 
 
-def _reachable(tree: Tree) -> set[str]:
-    """Nodes and leaves that questions above, of the same columns, do not rule out."""
+def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
+    """Node and answer of every edge that questions above, of the same columns, do not rule out."""
     answers: dict[str, set[Answer]] = {tree.start: set()}  # node → what every way to it established
-    reached: set[str] = set()
+    edges: set[tuple[str, Way]] = set()
     graph = {n: [t for t in (one.yes, one.no) if t in tree.nodes] for n, one in tree.nodes.items()}
     # each node after those that lead to it
     for name in reversed([*TopologicalSorter(graph).static_order()]):
@@ -347,8 +347,8 @@ def _reachable(tree: Tree) -> set[str]:
             # a condition that could not be read has no columns
             if node.when.columns and not possible(*related, (node.when.predicate, truth)):
                 continue
+            edges.add((name, way))
             now = established | {(node.when, truth)}
             following = getattr(node, way)
-            reached.add(following)
             answers[following] = answers.get(following, now) & now
-    return reached
+    return frozenset(edges)

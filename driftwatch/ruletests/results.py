@@ -8,11 +8,20 @@ from itertools import zip_longest
 from typing import Any
 
 from driftwatch.errors import DriftwatchError
-from driftwatch.ruletests.comparison import Difference, Failure, compared
+from driftwatch.rulebook.book import Rulebook
+from driftwatch.ruletests.comparison import (
+    Coverage,
+    Difference,
+    Failure,
+    Table,
+    compared,
+    tables_of,
+)
 from driftwatch.ruletests.reader import PlacedTest, outside
 from driftwatch.ruletests.timeline import Timeline, played, recording_played
 
-_WIDTH = 80
+WIDTH = 80
+MOST_NAMES = 12  # that the answer lists of one kind; the rest is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +66,32 @@ class Runner:
     def __init__(self, stopwatch: Callable[[], float]) -> None:
         self._stopwatch = stopwatch
         self._played: dict[object, Timeline] = {}
+        self._coverages: dict[int, tuple[Rulebook, bool, Coverage]] = {}
 
     def run(self, one: PlacedTest) -> Result:
         """One test."""
         begun = self._stopwatch()
+        tested = (one.book, one.is_shipped, Coverage())
+        *_, coverage = self._coverages.setdefault(id(one.book), tested)
         try:
             timeline = self._timeline(one)
         except DriftwatchError as error:
             return Result(one, (), self._stopwatch() - begun, error.message)
         if (misplaced := _misplaced(one, timeline)) is not None:
             return Result(one, (), self._stopwatch() - begun, *misplaced)
+        confirmed = Coverage()
         found = (
-            compared(expectation, line, timeline)
+            compared(expectation, line, timeline, confirmed)
             for expectation, line in zip(one.test.expect, one.lines, strict=True)
         )
         failures = tuple(failure for failure in found if failure is not None)
+        coverage.add(confirmed)
         return Result(one, failures, self._stopwatch() - begun)
+
+    @property
+    def tables(self) -> list[Table]:
+        """What the tests confirmed of the rule sets that they test."""
+        return [*tables_of(self._coverages.values())]
 
     def _timeline(self, one: PlacedTest) -> Timeline:
         test, book = one.test, one.book
@@ -93,14 +112,15 @@ def _misplaced(one: PlacedTest, timeline: Timeline) -> tuple[str, int] | None:
     return None
 
 
-def json_document(results: Sequence[Result]) -> dict[str, Any]:
-    """Every test with what differs."""
+def json_document(results: Sequence[Result], tables: Sequence[Table] | None) -> dict[str, Any]:
+    """Every test with what differs; ``tables``: None = without coverage."""
     passed = sum(result.passed for result in results)
     return {
         "schema_version": 1,
         "passed": passed,
         "failed": len(results) - passed,
         "tests": [result.document() for result in results],
+        "coverage": None if tables is None else [table.document() for table in tables],
     }
 
 
@@ -116,6 +136,30 @@ def _count(word: str, results: Sequence[Result]) -> str:
     return f"{len(results)} {word}" + (f" ({shipped} shipped)" if shipped else "")
 
 
+def coverage_lines(tables: Sequence[Table]) -> Iterator[str]:
+    """What no test confirms, a sentence a kind; that there is nothing of that."""
+    for table in tables:
+        if table.missing:
+            whose = "shipped " if table.shipped else ""
+            names = "; ".join(table.missing[:MOST_NAMES])
+            more = len(table.missing) - MOST_NAMES
+            rest = f"; and {more} more (--json has all)" if more > 0 else ""
+            count = f"{len(table.missing)} of {table.total}"
+            yield f"not tested: {count} {whose}{table.kind}: {names}{rest}"
+    if not any(table.missing for table in tables):
+        yield "every rule, leaf and edge has a test"
+
+
+def coverage_rows(tables: Sequence[Table]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a table: how much is tested of yours and of the shipped."""
+    owners = dict.fromkeys("shipped" if table.shipped else "yours" for table in tables)
+    rows: dict[str, list[str]] = {}
+    for table in tables:
+        count = f"{table.tested} of {table.total}" if table.total else "none"
+        rows.setdefault(table.kind, [table.kind]).append(count)
+    return ["tested", *owners], [*rows.values()]
+
+
 def _side_by_side(differences: Sequence[Difference]) -> Iterator[str]:
     """``- expected  + actual`` beside each other where they fit, else below."""
     width = max(len(one.field) for one in differences)
@@ -126,7 +170,7 @@ def _side_by_side(differences: Sequence[Difference]) -> Iterator[str]:
     ]
     column = max((len(expected) + 4 for _, expected, _ in pairs if expected is not None), default=0)
     widest = max((len(actual) + 2 for _, _, actual in pairs if actual is not None), default=0)
-    fits = 2 + width + 1 + column + widest <= _WIDTH
+    fits = 2 + width + 1 + column + widest <= WIDTH
     for field, expected, actual in pairs:
         head = f"  {field:{width}} "
         minus = "" if expected is None else f"- {expected}"

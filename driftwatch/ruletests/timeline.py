@@ -65,6 +65,14 @@ class Subject:
             return incident.pool == self.pool and bool(incident.concerned)
         return any(key.text == self.target for key in incident.concerned)
 
+    @property
+    def rows(self) -> pl.Expr:
+        """Its evidence rows."""
+        if self.target is None:
+            return pl.col("pool") == self.pool
+        one = pl.when(pl.col("engine") == "0").then("instance")
+        return one.otherwise(pl.format("{}/{}", "instance", "engine")) == self.target
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
@@ -119,6 +127,16 @@ class Timeline:
             rows, verdicts = self.rows.filter(upto), self.verdicts.filter(upto)
             self._incidents[at] = advance(self.rules, {}, self._keys, rows, verdicts).incidents
         return self._incidents[at].values()
+
+    def false_rules(self, subject: Subject, at: datetime) -> frozenset[str]:
+        """Rules whose condition is false for all of its rows of the minute, none unknown."""
+        mask = self.rows.select(mask=subject.rows & (pl.col("end") == at))["mask"]
+        here = self.verdicts.filter(mask)
+        if here.is_empty():
+            return frozenset()
+        return frozenset(
+            name for name in here.columns if here[name].eq(False).all(ignore_nulls=False)
+        )
 
     def pages(self, subject: Subject, at: datetime) -> Iterator[Page]:
         """Pages that were sent by then, the newest first."""

@@ -68,7 +68,7 @@ def test_a_folder_of_rules_stands_for_its_tests(run: Run) -> None:
 
 
 def test_json(run: Run) -> None:
-    code, text = run("--json")
+    code, text = run("--json", "--coverage")
     document = json.loads(text)
     assert code == 2  # one could not be run
     assert (document["schema_version"], document["passed"], document["failed"]) == (1, 1, 2)
@@ -84,6 +84,13 @@ def test_json(run: Run) -> None:
     assert (failed["path"], failed["line"]) == ("my-rules/tests/mine.yaml", 2)
     assert (passed["passed"], passed["failures"], passed["error"]) == (True, [], None)
     assert not_run["error"] == "the recording ends at 29m"
+    assert document["coverage"][0] == {
+        "kind": "rules that fire",
+        "shipped": False,
+        "total": 1,
+        "tested": 1,
+        "missing": [],
+    }
 
 
 def test_the_last_line_alone_where_all_is_as_expected(run: Run) -> None:
