@@ -126,7 +126,7 @@ def compare(
     for i, one in enumerate(before):
         for k, other in enumerate(now):
             overlap = _overlap(one, other, until)
-            if overlap >= timedelta(0) and _are_alike(one, other, group_of):
+            if overlap >= timedelta(0) and _may_pair(one, other, group_of):
                 near = abs(one.fired_at - other.fired_at)
                 candidates.append((one.rule != other.rule, -overlap, near, i, k))
     pairs: dict[int, int] = {}
@@ -140,7 +140,7 @@ def compare(
     )
 
 
-def _are_alike(one: PastPage, other: PastPage, group_of: Mapping[str, str]) -> bool:
+def _may_pair(one: PastPage, other: PastPage, group_of: Mapping[str, str]) -> bool:
     groups = group_of.get(one.rule), group_of.get(other.rule)
     same_group = None not in groups and groups[0] == groups[1]
     return one.pool == other.pool and (one.rule == other.rule or same_group)

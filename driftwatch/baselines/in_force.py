@@ -72,7 +72,7 @@ class InForce:
     def is_current(
         self, baselines: Baselines, targets: Mapping[TargetKey, Target], plan: Plan
     ) -> bool:
-        """Whether it was made of these very objects."""
+        """Whether these are the objects that it was made of."""
         inputs = self.made_of
         return inputs is not None and all(
             one is other for one, other in zip(inputs, (baselines, targets, plan), strict=True)

@@ -157,7 +157,7 @@ def silence_command(
             words = f"silence {silence.id} ended"
         else:
             texts = [written(text, "a matcher") for text in matchers]
-            parsed = _known_matchers(texts, store.incidents(limit=1000, pages=False), history)
+            parsed = _checked_matchers(texts, store.incidents(limit=1000, pages=False), history)
             until = max(start or now, now) + length
             with store.one_transaction():
                 silence = store.add_silence(
@@ -191,13 +191,13 @@ _LABELS = {"server": "instance", "host": "instance", "target": "instance", "mode
 _WRITTEN = re.compile(r"\s*([\w-]+)\s*(=~|!~|!=|=|:)=?\s*(.*)")
 
 
-def _known_matchers(
+def _checked_matchers(
     texts: Sequence[str], incidents: Sequence[Incident], history: History
 ) -> tuple[Matcher, ...]:
     """The matchers of these texts.
 
-    Raises UsageError: one is none, or names a label that no server has, or a value that none of
-    its names equals; with the command that was probably meant.
+    Raises UsageError: a text is no matcher, or no server has its label or its value. The help is
+    the command that was probably meant.
     """
     from driftwatch.incidents.silence import parse_matchers
 

@@ -277,7 +277,7 @@ def _state(one: Baseline, notes: Mapping[str, str]) -> str:
     note = notes.get(one.id, "")
     if note.startswith("not in force"):
         return note
-    state = "in force" if one.load_model is not None else f"no load model: {one.arming}"
+    state = "in force" if one.why_no_speed is None else f"no load model: {one.why_no_speed}"
     return f"{state}; {note}" if note else state
 
 

@@ -69,6 +69,13 @@ class Baseline(Document):
         return self.pool if one is None else TargetKey(one, self.engine or "0").text
 
     @property
+    def why_no_speed(self) -> str | None:
+        """Why no speed is judged against it; None where it has a model with windows."""
+        if self.load_model is not None and self.load_model.like_work is not None:
+            return None
+        return self.arming or "accept it anew"
+
+    @property
     def length(self) -> timedelta:
         """Length of the window."""
         return self.until - self.since

@@ -56,7 +56,7 @@ class Replica:
         return _within(self.listed, times)
 
     def is_up(self, times: Floats) -> npt.NDArray[np.bool_]:
-        """Whether it answers, and the balancer sends requests to it, at these times."""
+        """Whether the server answers and gets requests at these times."""
         up = np.zeros(len(times), dtype=bool)
         for life in self.lives:
             up |= (times >= life.start_seconds) & (times < life.end_seconds)

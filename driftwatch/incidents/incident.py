@@ -142,7 +142,7 @@ class Incident(Document):
 
     @property
     def is_firing(self) -> bool:
-        """Whether it fired and is not resolved, acknowledged or not."""
+        """Whether the incident fired and is not resolved; an acknowledged one fires too."""
         return self.firing_at is not None and self.resolved_at is None
 
     @property

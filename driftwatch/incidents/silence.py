@@ -43,7 +43,7 @@ class Silence(Document):
         return self.until if self.expired_at is None else min(self.until, self.expired_at)
 
     def active(self, at: datetime) -> bool:
-        """Whether it is active (from ``starts_at`` to its end, the end excluded)."""
+        """Whether the silence holds: from ``starts_at`` until its end, without the end."""
         return self.starts_at <= at < self.ends_at
 
 

@@ -220,7 +220,7 @@ def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
     return replace(
         finding,
         advice=answer.answer.advice,
-        asked_again=_may_be_asked_again(answer),
+        asked_again=_may_change_later(answer),
         simulated_for=_simulated_for(answer.answer),
     )
 
@@ -241,7 +241,7 @@ def _simulated_for(advice: Answer) -> str | None:
     return f"{text}; simulated from {count(advice.requests)} requests{window}{of}"
 
 
-def _may_be_asked_again(answer: TargetAdvice) -> bool:
+def _may_change_later(answer: TargetAdvice) -> bool:
     """Whether a later window may give a first or a different answer."""
     advice = answer.answer
     if advice.advice.action == "none":

@@ -88,8 +88,8 @@ def _missed_ratio(finding: Finding) -> float | None:
 
 
 def is_worse(told: LastMessage, finding: Finding) -> bool:
-    """Whether it is clearly worse than in every message: clients begin to give up, twice as many
-    requests miss a target, half of all do, or nine in ten. Unknown shares are not compared.
+    """Whether users suffer clearly more than any message said: clients begin to give up, or twice
+    as many requests miss a target, or half of them, or nine in ten. Unknown shares do not count.
     """
     gave_up, before = finding.evidence.get(_GIVEN_UP), told.given_up_ratio
     if gave_up is not None and before is not None and before < MANY_GAVE_UP <= gave_up:

@@ -141,7 +141,7 @@ class _OpenPages:
             for t, one in found
             if t.incident.id in self._open
             and not self._ended.get(t.incident.id, at + REFRESH_EVERY) <= at
-            and self._is_known(t, one)
+            and self._may_refresh(t, one)
         ]
         eased = {t.incident.id for t, found in here if self._has_eased(t, found)}
         asking = [p for p in here if p[0].incident.id not in eased and self._needs_answer(*p)]
@@ -207,7 +207,7 @@ class _OpenPages:
         incident = self._keep(incident.with_message(page), now)
         return Transition(incident.model_copy(update={"page": page}), "updated", at)
 
-    def _is_known(self, refresh: Transition, found: Found) -> bool:
+    def _may_refresh(self, refresh: Transition, found: Found) -> bool:
         """Whether to refresh: not with an unknown cause, unless clearly more requests suffer."""
         (finding, row), incident = found, self._open[refresh.incident.id]
         page, told = incident.page, incident.told

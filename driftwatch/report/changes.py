@@ -194,7 +194,7 @@ def record(material: Material) -> Record:
     begun = [one for one in material.verifications if one.opened_at < until]
     made = rollouts(o for o in begun if o.forecast is not None or advice_before(material, o))
     waiting = [
-        (_unknown(material, given), given)
+        (_without_change(material, given), given)
         for given in material.advice
         if given.moves
         and since <= given.at
@@ -222,7 +222,7 @@ def record(material: Material) -> Record:
     )
 
 
-def _unknown(material: Material, given: TargetAdvice) -> tuple[str, str]:
+def _without_change(material: Material, given: TargetAdvice) -> tuple[str, str]:
     """Outcome of an advice that no change followed, and the outcome with pool, setting and time."""
     advised = f"{clean(given.pool)} {moves_text(given.moves)} (advised {day_time(given.at)})"
     if given.at < material.since:

@@ -199,7 +199,7 @@ def _settings(material: Material) -> Iterator[Decision]:
         elif not made and given is not None and given in newest:  # no later advice replaced it
             since = max(given.at, material.confirmed.get((pool, name), (given.at, 0.0))[0])
             if len(last_restarts(material, pool, since, material.until)):
-                yield _asked(material, pool, name, [], (since, material.until), given)
+                yield _setting_question(material, pool, name, [], (since, material.until), given)
             elif since == given.at and not _has_incident(material, given):
                 what = f"{moves_text(given.moves)} was advised {day_time(given.at)}; no server "
                 what += "restarted since"
@@ -217,10 +217,10 @@ def _exceeded(
         what += f"{knob(value)} runs since {day_time(since)} (a person recorded it)"
         return Decision(kind="setting", subject=clean(pool), what=what, since=since)
     span = material.since, last
-    return _asked(material, pool, name, [one.fact], span, given, one.likely)
+    return _setting_question(material, pool, name, [one.fact], span, given, one.likely)
 
 
-def _asked(
+def _setting_question(
     material: Material,
     pool: str,
     name: str,

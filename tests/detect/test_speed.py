@@ -118,6 +118,20 @@ def test_like_work_of_one_hour_sets_a_lower_limit_than_that_of_many() -> None:
     assert limit[0] < np.log(0.88)
 
 
+def test_a_baseline_of_an_earlier_version_is_accepted_anew() -> None:
+    """Its model has no windows of like work: no speed is judged, and the reason says what to do."""
+    minutes = minutes_of(BASELINE + 20)
+    old = baselines(minutes).every[0]
+    assert old.load_model is not None
+    model = old.load_model.model_copy(update={"hourly_windows": ""})
+    old = old.model_copy(update={"load_model": model})
+    rows, _ = play(minutes, baselines=Baselines((old,)))
+    rows = rows.filter(pl.col("instance") == old.instance)
+    assert rows["slower_at_equal_load"].null_count() == len(rows)
+    reason = "the baseline in use has no load model: accept it anew"
+    assert rows["speed_unknown_reason"][-1] == reason
+
+
 def test_what_a_pool_still_lacks_is_said() -> None:
     rows, _ = play(minutes_of(30))
     reason = rows.filter(pl.col("end") == at(15))["speed_unknown_reason"][0]

@@ -15,14 +15,16 @@ import pytest
 from click.testing import CliRunner, Result
 from fakes.manual_clock import ManualClock
 from filled import fill
-from report_cases import FLEET_WEEK, SLO, fleet_recording
+from report_cases import FLEET_WEEK, SLO, WEEK, fleet_recording
 
 from driftwatch.cli.main import cli
+from driftwatch.errors import UsageError
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.report.blind import blind_texts
 from driftwatch.report.make import report_of
 from driftwatch.report.report import Report
+from driftwatch.report.week import week_held, week_named
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.report_material import (
     ReportSchedule,
@@ -209,3 +211,18 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     # nobody said a target or counted GPUs, and no baseline tells the speed: none of it is 0
     assert row["missed"]["reason"] == "no latency target (slo in driftwatch.yaml, -c)"
     assert row["gpu_hours_lost"]["low"] is None
+
+
+@pytest.mark.parametrize("text", ["2026-47", "2026-W54", "W47", "2026-W00", "2027-W53"])
+def test_a_week_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--week"):
+        week_named(text)
+
+
+@pytest.mark.parametrize(
+    ("days", "name"),
+    [((0, 8), "2026-W47"), ((-1, 7), "2026-W47"), ((-5, 3), "2026-W46"), ((-4, 4), "2026-W47")],
+)
+def test_a_stretch_is_reported_by_the_week_that_it_holds(days: tuple[int, int], name: str) -> None:
+    first, last = (WEEK.start + timedelta(days=n, seconds=30) for n in days)
+    assert week_held(first, last).name == name

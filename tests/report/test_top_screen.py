@@ -22,14 +22,12 @@ from report_cases import (
     verification,
 )
 
-from driftwatch.errors import UsageError
 from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.page import Amount
 from driftwatch.report import words
 from driftwatch.report.blind import blind_texts
 from driftwatch.report.material import Usual
 from driftwatch.report.report import Report
-from driftwatch.report.week import week_held, week_named
 from driftwatch.report.words import top_screen
 from driftwatch.verify.verification import Change, Effect
 
@@ -399,18 +397,3 @@ def test_blind_says_what_could_be_missed_and_where() -> None:
         reported(cells=rows.filter(pl.col("idle") > 0).with_columns(**known)).blind, 1
     )
     assert text == "speed judged in 0 % of server-minutes"
-
-
-@pytest.mark.parametrize("text", ["2026-47", "2026-W54", "W47", "2026-W00", "2027-W53"])
-def test_a_week_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--week"):
-        week_named(text)
-
-
-@pytest.mark.parametrize(
-    ("days", "name"),
-    [((0, 8), "2026-W47"), ((-1, 7), "2026-W47"), ((-5, 3), "2026-W46"), ((-4, 4), "2026-W47")],
-)
-def test_a_stretch_is_reported_by_the_week_that_it_holds(days: tuple[int, int], name: str) -> None:
-    first, last = (WEEK.start + timedelta(days=n, seconds=30) for n in days)
-    assert week_held(first, last).name == name

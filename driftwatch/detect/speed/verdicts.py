@@ -102,9 +102,8 @@ def _of_pool(pool: str, references: References, *, accepts: bool) -> Comparison:
 
 
 def _of_baseline(baseline: Baseline, learnt: Comparison) -> Comparison:
-    if baseline.load_model is None or baseline.load_model.like_work is None:
-        what = baseline.arming or "accept it anew"
-        why = f"the baseline in use has no load model: {what}"
+    if baseline.why_no_speed is not None:
+        why = f"the baseline in use has no load model: {baseline.why_no_speed}"
         return Comparison(learnt.model, unknown=Reason(LEARNING, why))
     name = "own baseline" if baseline.scope == "target" else "pool's baseline"
     if baseline.accepted_by == PROVISIONAL:
