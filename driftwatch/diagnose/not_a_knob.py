@@ -24,6 +24,7 @@ _LEAVES = {
 _UNEXPLAINED = ("replica_slow", "scheduler_regression")
 _SPEED, _PEERS = "speed_at_equal_load_ratio", "speed_against_pool_ratio"
 _SPEED_OF = dict.fromkeys(("version_change", "gpu_throttled", "scheduler_regression"), _SPEED)
+SPEED_LEAVES = frozenset((*_SPEED_OF, "replica_slow"))
 # Kinds of engines that the simulation does not model.
 _NOT_SIMULATED = {
     "pooling": "a pooling engine",

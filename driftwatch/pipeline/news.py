@@ -43,11 +43,13 @@ def message_facts(incident: Incident, finding: Finding, at: datetime) -> LastMes
     # a slow engine fills its batch, so messages name no full limit beside it
     is_engine = no_knob_because(now, leaf) is not None
     cause = f"{leaf} {'' if is_engine else limit}"
+    causes = () if last is None else last.causes
     missed, gave_up = _missed_ratio(finding), now.get(_GIVEN_UP)
     return LastMessage(
         at=at,
         servers=len(incident.concerned),
         cause=cause,
+        causes=causes if cause in causes else (*causes, cause),
         last_cause=cause,
         load=load_of(finding),
         missed_ratio=missed if last is None else _most(missed, last.missed_ratio),
@@ -238,7 +240,9 @@ def ended_because(page: Page | None, here: pl.DataFrame, change: str = "") -> st
     what, column = _MOVED_BY_CAUSE.get(first.cause or "", ("", ""))
     if what and (now := _mean(here, column)) is not None:
         is_back = is_as_before(now)
-        parts.append(f"{what} are {'back near' if is_back else times(now)} the baseline's")
+        parts.append(
+            f"{what} are {'back near' if is_back else f'still {times(now)}'} the baseline's"
+        )
     clock, ratio = _mean(here, "gpu_sm_clock_hertz"), _mean(here, "gpu_sm_clock_ratio")
     if first.leaf == _THROTTLED and clock is not None and ratio is not None:
         where = "back at" if ratio > _CLOCK_DOWN else "still"

@@ -10,7 +10,9 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.speed.like_work import WINDOW
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 
@@ -20,7 +22,7 @@ _MINUTE = timedelta(minutes=1)
 # Minutes on a scale from the normal level (0) to the level at which the rule fired (1). A step
 # passes half-way in its minute. The foot of a ramp comes earlier: twice the usual deviation of the
 # first half of the minutes, within these bounds.
-_HALF_WAY, _NEAREST, _FARTHEST = 0.5, 0.08, 0.25
+_HALF_WAY, _NEAREST, _FARTHEST = 0.5, 0.15, 0.25
 _RAMP_MINUTES = 20
 _LEAST, _MOST = -1.0, 2.0  # on that scale: limits the weight of one outlier
 _SPEED_LATE = WINDOW // 2 - 1  # minutes: a median moves when a third to half of its minutes did
@@ -92,7 +94,10 @@ COLUMNS = tuple(
     dict.fromkeys(
         name
         for _, measure, _ in _MEASURES
-        for name in ("instance", "engine", "end", "release_changed", *measure.meta.root_names())
+        for name in (
+            *(*KEY, "end", "release_changed", "seconds_since_last_token"),
+            *measure.meta.root_names(),
+        )
     )
 )
 
@@ -113,6 +118,9 @@ def condition_onset(
     if not measures:
         return None
     minutes = past.rows(keys, at - LOOK_BACK, at, COLUMNS).sort("end")
+    # what filled a limit before a hang is not what fills it after it
+    hung = pl.col("end").filter(pl.col("seconds_since_last_token") >= STUCK_SECONDS)
+    minutes = minutes.filter((pl.col("end") > hung.max().over(KEY)).fill_null(value=True))
     each = [*_onsets(measures, minutes, evidence)]
     first = None if minutes.is_empty() else minutes["end"][0] - _MINUTE
     # a length that moved long before did not fill the limit now
@@ -131,8 +139,11 @@ def _onsets(
         values: list[float] = known["value"].to_list()
         if of is None and values:
             normal = sorted(values)[len(values) // 4]
-        if normal is not None and (left := change_point(values, normal)) is not None:
-            if not any("speed" in name for name in measure.meta.root_names()):
+        is_speed = any("speed" in name for name in measure.meta.root_names())
+        # a speed is a median of minutes already, and few of them may be slow
+        level = 1 if is_speed else _LEVEL_MINUTES
+        if normal is not None and (left := change_point(values, normal, level)) is not None:
+            if not is_speed:
                 yield known["end"][left] - _MINUTE
                 continue
             start = known["end"][max(0, left - _SPEED_LATE)]
@@ -141,7 +152,9 @@ def _onsets(
             yield (changed[-1] if len(changed) else start) - _MINUTE
 
 
-def change_point(values: Sequence[float], normal: float) -> int | None:
+def change_point(
+    values: Sequence[float], normal: float, level_minutes: int = _LEVEL_MINUTES
+) -> int | None:
     """Index of the first value that left a level for good.
 
     There the sum of values minus a bound is lowest (Page's cumulative sum, Biometrika 41, 1954).
@@ -154,7 +167,7 @@ def change_point(values: Sequence[float], normal: float) -> int | None:
     """
     if len(values) < _FEWEST_MINUTES:
         return None
-    shift = median(values[-min(_LEVEL_MINUTES, len(values) // 2) :]) - normal
+    shift = median(values[-min(level_minutes, len(values) // 2) :]) - normal
     if abs(shift) < 1e-9:
         return None
     way = [min(max((value - normal) / shift, _LEAST), _MOST) for value in values]

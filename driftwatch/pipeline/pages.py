@@ -19,6 +19,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.lengths import LENGTHS
+from driftwatch.diagnose.not_a_knob import SPEED_LEAVES
 from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.follow_up import follow_up
 from driftwatch.incidents.incident import Incident, LastMessage, Transition
@@ -77,7 +78,10 @@ def with_pages(
         last = replace(t, incident=pages.latest(t.incident))
         theirs = _rows_at(t, evaluation.rows)
         because = ended_because(last.incident.page, theirs, pages.change_until_end(t))
-        news.append(with_resolve_page(evaluation.plan, last, _in_target(theirs), because))
+        in_target = _in_target(theirs)
+        if in_target is False:
+            because = "; ".join(filter(None, (pages.still_missed(last.incident), because)))
+        news.append(with_resolve_page(evaluation.plan, last, in_target, because))
     after = {key: pages.latest(one) for key, one in incidents.items()}
     # transitions come before updates of the same minute
     ordered = sorted(news, key=lambda t: (t.at, t.event == "updated"))
@@ -117,6 +121,15 @@ class _OpenPages:
         minutes = self._evaluation.past.rows(keys, incident.started_at, ended.at, COLUMNS)
         change = recent_change(minutes, len(keys), (), None, None, ended.at.date())
         return change or ""
+
+    def still_missed(self, ended: Incident) -> str:
+        """Which page is about the latency target that is missed when an incident ends."""
+        theirs = {one.key for one in ended.servers}
+        pages = (one for one in self._open.values() if one.severity == "page")
+        here = (o for o in pages if o.pool == ended.pool and o.id not in self._ended)
+        other = next((one for one in here if theirs & {s.key for s in one.servers}), None)
+        see = "" if other is None else f", see {other.alert} {other.id}"
+        return f"a latency target is still missed{see}"
 
     def open_new(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
         """The incidents that fired in a minute, with their pages."""
@@ -172,7 +185,7 @@ class _OpenPages:
             return None
         old, told = before.page, before.told
         load, changes = told.load or load_of(finding), list[str]()
-        if finding.diagnosis is not None and finding.diagnosis.leaf == UNDETERMINED:
+        if _is_undetermined(finding, old):
             finding = replace(finding, diagnosis=old.diagnosis)
         kept = replace(
             finding,
@@ -194,7 +207,8 @@ class _OpenPages:
             changes.insert(0, f"worse: {missed(page) or page.phrases.problem[0]}")
         elif now.servers >= 2 * told.servers:
             changes.insert(0, f"spread from {told.servers} to {now.servers} servers")
-        if is_other_cause(now.cause, told.cause) and now.cause == told.last_cause:
+        is_other = is_other_cause(now.cause, told.cause) and now.cause not in told.causes
+        if is_other and now.cause == told.last_cause:
             changes.insert(0, cause_changed(told.cause, now.cause, incident.page))
         if eased:
             changes.clear()
@@ -213,8 +227,8 @@ class _OpenPages:
         page, told = incident.page, incident.told
         if finding.diagnosis is None or page is None or told is None:
             return True
-        is_determined = finding.diagnosis.leaf != UNDETERMINED or page.leaf == UNDETERMINED
-        is_news = is_determined or is_worse(told, finding)
+        is_unknown = _is_undetermined(finding, page) and page.leaf != UNDETERMINED
+        is_news = not is_unknown or is_worse(told, finding)
         return is_news and bool(row.get("observed_10m_seconds"))
 
     def _has_eased(self, refresh: Transition, found: Found) -> bool:
@@ -359,6 +373,12 @@ def with_resolve_page(
     over = _build(plan, ended.incident, None, ended.at, ended_in_target=in_target, **why)
     incident = ended.incident.with_message(over).model_copy(update={"page": over})
     return replace(ended, incident=incident)
+
+
+def _is_undetermined(finding: Finding, old: Page) -> bool:
+    """Whether the cause is unknown now: the walk has no end, or a slow engine is not judged."""
+    not_judged = finding.evidence.get("slower") is None and old.leaf in SPEED_LEAVES
+    return not_judged or (finding.diagnosis is not None and finding.diagnosis.leaf == UNDETERMINED)
 
 
 def _rows_at(transition: Transition, rows: pl.DataFrame) -> pl.DataFrame:

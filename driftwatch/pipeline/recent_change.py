@@ -10,6 +10,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY
 from driftwatch.knobs import COLUMN_KNOBS, least_budget
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import TargetKey
 from driftwatch.notify.advice import BEFORE_IT
 from driftwatch.numbers import knob, moment, span
@@ -18,14 +19,16 @@ from driftwatch.numbers import knob, moment, span
 WITHIN = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
 # flag of a minute → its words, the most important first
-_EVENTS = {
+_CHANGES = {
     "restarted": "restarted",
     "configuration_changed": "other settings",
     "release_changed": "another release",
 }
+_HUNG = "hung until"
+_EVENTS = {**_CHANGES, "hung": _HUNG}
 COLUMNS = (
-    *(*KEY, "end", *_EVENTS, *COLUMN_KNOBS, "max_num_seqs_inferred"),
-    "step_tokens_max_of_process",
+    *(*KEY, "end", *_CHANGES, *COLUMN_KNOBS, "max_num_seqs_inferred"),
+    *("step_tokens_max_of_process", "seconds_since_last_token"),
 )
 _WHERE_READ = re.compile(r" \([^)]*\)| since [-\d]+ [\d:]+ UTC")
 
@@ -46,6 +49,9 @@ def recent_change(
     known; empty where an earlier change is no cause, because servers without it are hit too.
     """
     ordered = minutes.sort("end", *KEY)
+    stuck = pl.col("seconds_since_last_token").fill_null(0.0) >= STUCK_SECONDS
+    is_over = stuck.shift(1).over(KEY) & ~stuck & pl.lit(began is not None)
+    ordered = ordered.with_columns(hung=is_over)
     changed = ordered.filter(pl.any_horizontal(pl.col(*_EVENTS).fill_null(value=False)))
     if changed.is_empty():
         return None
@@ -64,7 +70,7 @@ def recent_change(
         parts.append(_WHERE_READ.sub("", release).replace("vllm ", "vLLM "))
     own = ordered.filter(pl.all_horizontal(pl.col(name) == first[name] for name in KEY))
     text = ", ".join([*parts, *changed_settings(own, first["end"])])
-    if began is None:
+    if began is None or word == _HUNG:
         return text
     return f"{BEFORE_IT}{text}" if start <= began else f"then {text}"
 

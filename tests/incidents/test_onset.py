@@ -89,7 +89,7 @@ LONG = stored(
         ({"slower_at_equal_load"}, NEWER, 35),  # not before the release that is slower
         ({"prompt_tokens_drift"}, DRIFT, 20),
         ({"limit_full", "lengths_moved", "target_missed"}, DRIFT, 20),
-        ({"limit_full", "target_missed"}, DRIFT, 14),
+        ({"limit_full", "target_missed"}, DRIFT, 13),
         # lengths that moved long ago are not what made the limit full now
         ({"limit_full", "lengths_moved"}, LONG, 10),
         ({"prompt_tokens_drift"}, LONG, 80),

@@ -30,6 +30,7 @@ LIMIT_WORDS: Mapping[str, str] = {
 }
 _ALL_OF_IT = 0.985  # of the time to first token
 ALWAYS_FULL = 0.95  # of the scrapes
+NEARLY_FULL = 0.9  # of the capacity; waits above it are not predictable
 _WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -237,8 +238,8 @@ def _loads(page: Page) -> tuple[int, float, float] | None:
 
 
 def lacks_room(page: Page) -> bool:
-    """Whether the peers cannot take this server's load."""
-    return (loads := _loads(page)) is not None and loads[2] > 1
+    """Whether the peers cannot take this server's load, or only just."""
+    return (loads := _loads(page)) is not None and loads[2] > NEARLY_FULL
 
 
 def room(page: Page) -> str | None:
@@ -251,7 +252,7 @@ def room(page: Page) -> str | None:
     number = _WORDS[others] if others < len(_WORDS) else str(others)
     who = "the other replica goes" if others == 1 else f"the other {number} go"
     whose = "its" if others == 1 else "their"
-    text = f"{who} from {percent(now).removesuffix(' %')} to {percent(then)} of {whose} capacity"
+    text = f"{who} from {100 * now:.0f} to {100 * then:.0f} % of {whose} capacity"
     measured_at = page.times.measured_at
     at = datetime.fromtimestamp((page.peers or {}).get("utilization_at_seconds", 0.0), UTC)
     is_old = timedelta(0) < measured_at - at < timedelta(days=1)
@@ -288,9 +289,6 @@ def _may_miss(page: Page) -> str | None:
     target = getattr(page.slo, f"{stem}_seconds")
     aim = f"{target:g} s" if stem == "ttft" else milliseconds(target)
     return f"up to {percent(1 - shares[stem])} of requests miss {stem.upper()} {aim}"
-
-
-NEARLY_FULL = 0.9  # of the capacity; waits above it are not predictable
 
 
 def _utilization(page: Page) -> float | None:
