@@ -11,8 +11,9 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.diagnose.not_a_knob import no_knob_because
+from driftwatch.diagnose.not_a_knob import SPEED_LEAVES, no_knob_because
 from driftwatch.diagnose.states import NO_LIMIT
+from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.incident import Incident, LastMessage
 from driftwatch.model import Advice, Finding
 from driftwatch.notify.advice import first_choices, setting_change
@@ -139,6 +140,12 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     if one == other:
         return None
     return f"{ADVICE_NOW}{other}, before {one}"
+
+
+def is_undetermined(finding: Finding, old: Page) -> bool:
+    """Whether the cause is unknown now: the walk has no end, or a slow engine is not judged."""
+    not_judged = finding.evidence.get("slower") is None and old.leaf in SPEED_LEAVES
+    return not_judged or (finding.diagnosis is not None and finding.diagnosis.leaf == UNDETERMINED)
 
 
 def is_other_cause(now: str, told: str) -> bool:

@@ -19,7 +19,6 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.lengths import LENGTHS
-from driftwatch.diagnose.not_a_knob import SPEED_LEAVES
 from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.follow_up import follow_up
 from driftwatch.incidents.incident import Incident, LastMessage, Transition
@@ -36,6 +35,7 @@ from driftwatch.pipeline.news import (
     ended_because,
     is_final,
     is_other_cause,
+    is_undetermined,
     is_worse,
     load_of,
     message_facts,
@@ -185,7 +185,7 @@ class _OpenPages:
             return None
         old, told = before.page, before.told
         load, changes = told.load or load_of(finding), list[str]()
-        if _is_undetermined(finding, old):
+        if is_undetermined(finding, old):
             finding = replace(finding, diagnosis=old.diagnosis)
         kept = replace(
             finding,
@@ -227,7 +227,7 @@ class _OpenPages:
         page, told = incident.page, incident.told
         if finding.diagnosis is None or page is None or told is None:
             return True
-        is_unknown = _is_undetermined(finding, page) and page.leaf != UNDETERMINED
+        is_unknown = is_undetermined(finding, page) and page.leaf != UNDETERMINED
         is_news = not is_unknown or is_worse(told, finding)
         return is_news and bool(row.get("observed_10m_seconds"))
 
@@ -373,12 +373,6 @@ def with_resolve_page(
     over = _build(plan, ended.incident, None, ended.at, ended_in_target=in_target, **why)
     incident = ended.incident.with_message(over).model_copy(update={"page": over})
     return replace(ended, incident=incident)
-
-
-def _is_undetermined(finding: Finding, old: Page) -> bool:
-    """Whether the cause is unknown now: the walk has no end, or a slow engine is not judged."""
-    not_judged = finding.evidence.get("slower") is None and old.leaf in SPEED_LEAVES
-    return not_judged or (finding.diagnosis is not None and finding.diagnosis.leaf == UNDETERMINED)
 
 
 def _rows_at(transition: Transition, rows: pl.DataFrame) -> pl.DataFrame:
