@@ -117,8 +117,10 @@ def test_the_numbers_of_a_pool_are_those_of_all_its_servers() -> None:
     assert (len(finding.concerned), finding.of_targets) == (2, 2)
 
 
-def minutes_around(budget: list[float | None], steps: float, restarts: list[int]) -> pl.DataFrame:
-    """Ten minutes of each of two servers; ``restarts``: in which minute."""
+def minutes_around(
+    budget: list[float | None], steps: float, restarts: list[int], hung: float = 0.0
+) -> pl.DataFrame:
+    """Ten minutes of each of two servers; ``restarts``: in which minute; ``hung``: s in the 5th."""
     rows = [
         {
             "instance": key.instance,
@@ -128,6 +130,7 @@ def minutes_around(budget: list[float | None], steps: float, restarts: list[int]
             "max_num_batched_tokens": budget[minute],
             "max_num_seqs": 256.0,
             "step_tokens_max_of_process": steps,
+            "seconds_since_last_token": hung * (minute == 4),
         }
         for key, restart in zip(KEYS, restarts, strict=True)
         for minute in range(10)
@@ -153,6 +156,7 @@ def minutes_around(budget: list[float | None], steps: float, restarts: list[int]
             4,
             "then 2 of 4 restarted 12:04–12:06 UTC, max_num_batched_tokens 512 → 1809 or more",
         ),
+        (minutes_around([512.0] * 10, 500.0, [99, 99], 120.0), 3, 1, "hung until 12:05 UTC"),
     ],
 )
 def test_what_changed_before_and_while_it_lasts(
