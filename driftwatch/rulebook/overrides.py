@@ -106,12 +106,8 @@ def overridden(
         if override is None:
             continue
         is_whole = right is entries
-        fitting = [
-            rule
-            for rule in rules
-            if rule.alert == override.alert
-            and override.labels.items() <= {**rule.labels, "severity": rule.severity}.items()
-        ]
+        of_alert = [rule for rule in rules if rule.alert == override.alert]
+        fitting = [rule for rule in of_alert if rule.has_labels(override.labels)]
         if alerts is not None and not fitting:
             _note_no_rule(file, entries, override, rules, alerts)
         _note_severity(file, entries, override, fitting)

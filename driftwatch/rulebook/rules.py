@@ -45,6 +45,7 @@ Instead = Mapping[str, tuple[str, str]]
 MISSED = frozenset({"target_missed", "slo_missed"})
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _NAME = re.compile(NAME)
+_LABEL = re.compile(rf'{NAME}="(?:[^"\\]|\\.)*"')
 # What the target brings, and what is a key of its own.
 _RESERVED = ("alert", "alertname", "severity", "instance", "engine", "pool", "model_name")
 
@@ -197,6 +198,18 @@ class Rule(RuleInFile):
     def is_evaluated(self) -> bool:
         """Whether it is on in general, or in some pool."""
         return any(one.enabled for one in self.variants)
+
+    def has_labels(self, labels: Mapping[str, str]) -> bool:
+        """Whether it carries each of these; its severity is one."""
+        return labels.items() <= {**self.labels, "severity": self.severity}.items()
+
+    def is_named(self, name: str) -> bool:
+        """Whether this is its alert, alone or with some of its labels in braces."""
+        alert, opened, labels = name.partition("{")
+        carried = {**self.labels, "severity": self.severity}.items()
+        is_here = {*_LABEL.findall(labels)} <= {f"{n}={quoted(v)}" for n, v in carried}
+        is_whole = _LABEL.sub("", labels).strip(" ,") == ("}" if opened else "")
+        return alert.strip() == self.alert and is_here and is_whole
 
     def in_pool(self, pool: str | None) -> Rule:
         """The rule as it is in a pool; its identity, labels and tree are the same everywhere."""

@@ -85,6 +85,11 @@ class Expectation(RulePart):
             raise fault("value", message, "one entry for each", inner=("pool",))
         return self
 
+    @property
+    def every_alert(self) -> tuple[str, ...]:
+        """Each that it names."""
+        return (*(self.alerts or ()), *self.alerts_include)
+
 
 class Targets(RulePart):
     """Latency targets of the pools of a test with series."""

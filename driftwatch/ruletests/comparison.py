@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal, get_args
 
 from driftwatch.diagnose.tree import Tree
-from driftwatch.incidents.incident import Incident
 from driftwatch.rulebook.book import Rulebook, is_shipped, shipped_trees
 from driftwatch.rulebook.lint_conditions import possible_edges
 from driftwatch.ruletests.cases import Expectation
-from driftwatch.ruletests.reader import tree_of
+from driftwatch.ruletests.reader import rules_named, tree_of
 from driftwatch.ruletests.timeline import Subject, Timeline
 
 Kind = Literal["rules that fire", "rules that do not fire", "leaves", "edges"]
@@ -149,14 +148,12 @@ def compared(
     target = None if one.pool is not None else one.target or next(iter(timeline.targets), "")
     subject, at = Subject(target, one.pool), timeline.time(one.at)
     firing = timeline.firing(subject, at)
-    pending = timeline.pending(subject, at)
-    differences = [*_alerts(one, firing, pending)]
+    named = {name: rules_named(name, timeline.rules) for name in one.every_alert}
+    differences = [*_alerts(one, named, firing, timeline.pending(subject, at))]
     if not differences:
-        if one.alerts is not None or one.alerts_include:
-            fired = {rule for rule in firing if _is_named(firing[rule], one)}
-            confirmed.reached["rules that fire"] |= fired
+        confirmed.reached["rules that fire"] |= firing & set().union(*named.values())
         if one.alerts is not None:
-            quiet = timeline.false_rules(subject, at) - firing.keys()
+            quiet = timeline.false_rules(subject, at) - firing
             confirmed.reached["rules that do not fire"] |= quiet
     if one.leaf is not None or one.path or one.missing is not None:
         differences += _walked(one, subject, at, timeline, confirmed)
@@ -168,22 +165,22 @@ def compared(
     return Failure(line, subject.text, seconds, tuple(differences)) if differences else None
 
 
-def _is_named(incident: Incident, one: Expectation) -> bool:
-    return bool({incident.alert, incident.rule} & {*(one.alerts or ()), *one.alerts_include})
-
-
 def _alerts(
-    one: Expectation, firing: Mapping[str, Incident], pending: Mapping[str, float]
+    one: Expectation,
+    named: Mapping[str, Set[str]],
+    firing: Set[str],
+    pending: Mapping[str, float],
 ) -> Iterator[Difference]:
     """Alerts that should fire and do not, and those that should not.
 
-    ``firing``: by rule id; ``pending``: alert → minute of the test in which it became true.
+    ``named``: each expected alert → ids of its rules; ``firing``: rule ids; ``pending``: rule id →
+    minute of the test in which it became true.
     """
-    names = {name for i in firing.values() for name in (i.alert, i.rule)}
-    absent = tuple(n for n in (*(one.alerts or ()), *one.alerts_include) if n not in names)
-    others = firing if one.alerts is not None else {}
-    more = tuple(rule for rule, incident in others.items() if not _is_named(incident, one))
-    waiting = tuple(f"{n} pending since {pending[n]:g}m" for n in absent if n in pending)
+    absent = tuple(name for name, rules in named.items() if not rules & firing)
+    others = set() if one.alerts is None else firing.difference(*named.values())
+    more = tuple(sorted(others))
+    late = sorted(pending.keys() & set().union(*(named[name] for name in absent)))
+    waiting = tuple(f"{rule} pending since {pending[rule]:g}m" for rule in late)
     if absent or more:
         yield Difference("alerts", absent, (*more, *waiting))
 

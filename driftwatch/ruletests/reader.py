@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from glob import has_magic
@@ -20,6 +20,7 @@ from driftwatch.rulebook.book import (
     read_rulebook,
     resolved,
 )
+from driftwatch.rulebook.rules import Rule
 from driftwatch.ruletests.cases import Expectation, RuleTest, RuleTestFile
 from driftwatch.ruletests.series import MOST_MINUTES, Evidence, Places, evidence_of
 from driftwatch.ruletests.timeline import recording_path, window_of
@@ -49,10 +50,15 @@ def tree_of(one: Expectation, book: Rulebook) -> str | None:
     """The tree that it names; else that of its alerts; else the only one that rules name."""
     if one.tree is not None:
         return one.tree
-    named = {*(one.alerts or ()), *one.alerts_include}
-    of_alerts = {r.tree for r in book.rules if named & {r.alert, r.id} and r.tree is not None}
+    named = frozenset().union(*(rules_named(name, book.rules) for name in one.every_alert))
+    of_alerts = {r.tree for r in book.rules if r.id in named and r.tree is not None}
     trees = of_alerts or {rule.tree for rule in book.rules if rule.tree is not None}
     return trees.pop() if len(trees) == 1 else None
+
+
+def rules_named(name: str, rules: Iterable[Rule]) -> frozenset[str]:
+    """Ids of the rules of an alert: ``LengthDrift``, or ``LengthDrift{signal="prompt_tokens"}``."""
+    return frozenset(rule.id for rule in rules if rule.is_named(name))
 
 
 def _note_files(test: RuleTest, folder: Path, places: Places) -> None:
@@ -85,16 +91,17 @@ def outside(
 
 
 def _note_alerts(one: Expectation, book: Rulebook, here: Places) -> None:
-    names = {name for rule in book.rules if rule.enabled for name in (rule.alert, rule.id)}
-    off = {name for rule in book.rules for name in (rule.alert, rule.id)} - names
+    enabled = {rule.id: rule.alert for rule in book.rules if rule.enabled}
     for key in ("alerts", "alerts_include"):
         for number, name in enumerate(getattr(one, key) or ()):
             location: Location = (key, number)
-            if name in off:
-                here.add(location, "disabled", f"{name} is off (enabled: false): it never fires")
-            elif name not in names:
+            named = rules_named(name, book.rules)
+            if not named:
                 message = f"there is no alert {name} in the rules"
-                here.add(location, "unknown-alert", message, near_or_all(name, names, "alerts"))
+                help_text = near_or_all(name, {*enabled, *enabled.values()}, "alerts")
+                here.add(location, "unknown-alert", message, help_text)
+            elif not named & enabled.keys():
+                here.add(location, "disabled", f"{name} is off (enabled: false): it never fires")
 
 
 def _note_tree(test: RuleTest, one: Expectation, book: Rulebook, here: Places) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
@@ -13,6 +13,7 @@ from driftwatch.ruletests.comparison import (
     Coverage,
     Difference,
     Failure,
+    Kind,
     Table,
     compared,
     tables_of,
@@ -136,16 +137,26 @@ def _count(word: str, results: Sequence[Result]) -> str:
     return f"{len(results)} {word}" + (f" ({shipped} shipped)" if shipped else "")
 
 
+_LACKING: Mapping[Kind, str] = {
+    "rules that fire": "that {} rules fire",
+    "rules that do not fire": "that {} rules stay silent where their condition is false (expect "
+    "`alerts: []` there, in a test in which they fire)",
+    "leaves": "{} leaves",
+    "edges": "{} edges",
+}
+
+
 def coverage_lines(tables: Sequence[Table]) -> Iterator[str]:
     """What no test confirms, a sentence a kind; that there is nothing of that."""
     for table in tables:
         if table.missing:
-            whose = "shipped " if table.shipped else ""
+            whose = " shipped" if table.shipped else ""
             names = "; ".join(table.missing[:MOST_NAMES])
             more = len(table.missing) - MOST_NAMES
             rest = f"; and {more} more (--json has all)" if more > 0 else ""
             count = f"{len(table.missing)} of {table.total}"
-            yield f"not tested: {count} {whose}{table.kind}: {names}{rest}"
+            what = _LACKING[table.kind].format(f"{count}{whose}")
+            yield f"not tested: {what}: {names}{rest}"
     if not any(table.missing for table in tables):
         yield "every rule, leaf and edge has a test"
 

@@ -111,15 +111,15 @@ class Timeline:
         seconds = 60.0 * (self.minutes - 1) if at_seconds is None else at_seconds
         return self.start + timedelta(seconds=seconds)
 
-    def firing(self, subject: Subject, at: datetime) -> dict[str, Incident]:
-        """rule id → incident that fires then and concerns it."""
-        return {one.rule: one for one in self._open(at) if subject.is_concerned(one)}
+    def firing(self, subject: Subject, at: datetime) -> frozenset[str]:
+        """Ids of the rules that fire then and concern it."""
+        return frozenset(one.rule for one in self._open(at) if subject.is_concerned(one))
 
     def pending(self, subject: Subject, at: datetime) -> dict[str, float]:
-        """Alert that is about it and does not fire yet → minute since which it is true."""
+        """Id of a rule that is about it and does not fire yet → minute since which it is true."""
         waiting = (one for one in self._open(at) if one.state == "pending" and subject.holds(one))
         # a row is of the minute that ends then
-        return {one.alert: (one.started_at - self.start) / _MINUTE + 1 for one in waiting}
+        return {one.rule: (one.started_at - self.start) / _MINUTE + 1 for one in waiting}
 
     def _open(self, at: datetime) -> Iterable[Incident]:
         if at not in self._incidents:
