@@ -30,7 +30,7 @@ from driftwatch.baselines.windows import (
 from driftwatch.collect.schema import KEY, keys_frame
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import no_reference
-from driftwatch.detect.speed.model import TooFewMinutes, fit
+from driftwatch.detect.speed.model import MIN_MINUTES, TooFewMinutes, fit
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.numbers import duration
@@ -166,11 +166,7 @@ class Candidate:
             for one in left_out_of(self.rows)
             if one.why.startswith(_REFUSED)
         ]
-        good = _good(self.rows)
-        if good.is_empty():
-            whys = dict.fromkeys(one.why for one in left_out_of(self.rows))
-            problems.append(f"0 usable minutes: left out for {' and '.join(whys)}")
-        elif (lacking := _lacking(good)) is not None:
+        if (lacking := _lacking(self.rows, _good(self.rows))) is not None:
             problems.append(f"too little for a load model: {lacking}")
         return tuple(problems)
 
@@ -222,16 +218,23 @@ def offer(material: Material, subject: Subject) -> Offer:
     if proposal is not None:
         ends = pl.col("end").is_between(proposal.since, proposal.until, closed="right")
         good = good.filter(ends)
-    return Offer(subject, proposal, _lacking(good), left_out_of(rows))
+    return Offer(subject, proposal, _lacking(rows, good), left_out_of(rows))
 
 
-def _lacking(good: pl.DataFrame) -> str | None:
-    """What minutes lack for a load model, with the earliest time of it; None = nothing."""
+def _lacking(rows: pl.DataFrame, good: pl.DataFrame) -> str | None:
+    """What minutes lack for a load model; None = nothing.
+
+    ``rows``: marked; ``good``: those of them that are fit.
+    """
     model = fit(good)
     if not isinstance(model, TooFewMinutes):
         return None
-    soonest = "" if model.earliest is None else f", earliest {model.earliest:%H:%M} UTC"
-    return f"{model.reason}{soonest}"
+    bad = rows.join(good, on="end", how="anti").drop_nulls("left_out").unique(["end", "left_out"])
+    text = model.reason
+    if not bad.is_empty():
+        minutes, why = max((len(each), str(why)) for (why,), each in bad.group_by("left_out"))
+        text = f"{model.minutes} of {MIN_MINUTES} minutes fit: {why} in {minutes}"
+    return text + ("" if model.earliest is None else f", earliest {model.earliest:%H:%M} UTC")
 
 
 def candidate(material: Material, subject: Subject, window: Window) -> Candidate:

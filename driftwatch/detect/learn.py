@@ -147,7 +147,7 @@ def pool_model(
     good = grid.settled & grid["sound"]
     slow = np.zeros(good.shape, dtype=bool)
     slow[grid.target, grid.minute] = rows["slower"].fill_null(value=False).to_numpy()
-    return fitted(grid, good & ~slow, shared=len(members) > 1)
+    return fitted(grid, good & ~slow)
 
 
 def _hour(

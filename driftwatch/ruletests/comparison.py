@@ -177,7 +177,7 @@ def _alerts(
     minute of the test in which it became true.
     """
     absent = tuple(name for name, rules in named.items() if not rules & firing)
-    others = set() if one.alerts is None else firing.difference(*named.values())
+    others = set() if one.alerts is None else firing - frozenset().union(*named.values())
     more = tuple(sorted(others))
     late = sorted(pending.keys() & set().union(*(named[name] for name in absent)))
     waiting = tuple(f"{rule} pending since {pending[rule]:g}m" for rule in late)

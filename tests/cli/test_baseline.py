@@ -93,7 +93,7 @@ def test_an_incident_is_left_out_of_a_proposal(run: Run, shared_data: Path, db: 
     with Store.open(Path(db)) as store:
         store.commit_tick(TickRecord(until=SLOWED_AT, incidents=(notice,)))
     code, out, _ = run("accept", "host:8000", *GOOD, "--db", db)
-    assert (code, "0 usable minutes: left out for incident X" in out) == (1, True)
+    assert (code, "0 of 20 minutes fit: incident X in " in out) == (1, True)
     assert "no minute is fit for a baseline" in run("list", "host:8000", "--db", db)[1]
     recording = ("--recording", str(shared_data / "vllm-0.32" / "run_slow"))
     (proposal,) = _json(run, "list", *recording)["proposals"]

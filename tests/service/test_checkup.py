@@ -131,5 +131,5 @@ def test_what_speed_waits_for_is_what_the_newest_minute_says(shared_data: Path) 
     with filled(shared_data / "vllm-0.32/run_cap", shipped_plan()) as store:
         (row,) = store.past(*(store.minutes_reach() or (None, None))).tail(1).iter_rows(named=True)
         (waits,) = speed_waits(store).values()
-    assert row["speed_unknown_code"] == "learning"
+    assert row["speed_unknown_code"] == "no_baseline"
     assert waits == row["speed_unknown_reason"] and waits.startswith("no baseline in use yet: ")

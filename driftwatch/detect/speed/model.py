@@ -85,10 +85,10 @@ def fit(minutes: pl.DataFrame) -> StepTimeModel | TooFewMinutes:
     return fitted(grid, grid.settled)
 
 
-def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | TooFewMinutes:
+def fitted(grid: Grid, good: Flags) -> StepTimeModel | TooFewMinutes:
     """The model of minutes that count as good, with their windows of like work.
 
-    ``good``: (target, minute); minutes of unknown load are left out; ``shared``: by a pool.
+    ``good``: (target, minute); minutes of unknown load are left out.
     """
     usable, preempting = good & grid.usable, good & (grid.why == PREEMPTING)
     preempts = bool(preempting.sum() > usable.sum())
@@ -96,7 +96,7 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     minutes = int(good.any(axis=0).sum())
     if minutes < MIN_MINUTES:
         earliest = grid.last + timedelta(minutes=MIN_MINUTES - minutes) if minutes else None
-        return TooFewMinutes(missing(minutes, shared=shared), minutes, earliest)
+        return TooFewMinutes(missing(minutes), minutes, earliest)
     values = {name: grid[name][good].astype(np.float64) for name in COVARIATES}
     met, itl = np.stack(token_met(values), axis=-1), values["itl"]
     b = nonnegative_fit(met, itl)
@@ -148,7 +148,6 @@ def ln_speed(grid: Grid, models: list[StepTimeModel | None]) -> Floats:
     return np.where(counts & np.isfinite(r), r, np.nan)
 
 
-def missing(minutes: int, *, shared: bool = False) -> str:
-    """What a model still needs, in words; ``shared``: by the pool."""
-    whose = "of its pool's data" if shared else "of data"
-    return f"{minutes} of {MIN_MINUTES} minutes {whose}"
+def missing(minutes: int) -> str:
+    """What a model still needs, in words."""
+    return f"{minutes} of {MIN_MINUTES} minutes of data"

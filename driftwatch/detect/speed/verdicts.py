@@ -46,7 +46,10 @@ LOOKBACK = WINDOW + BEFORE + 6
 PROVISIONAL = "provisional"
 LEARNING, NO_BASELINE, UNLIKE = "learning", "no_baseline", "out_of_range"
 _TOO_FEW = Reason("too_few_minutes", f"fewer than {KNOWN} of the last {WINDOW} minutes are known")
-_PROPOSED = Reason(NO_BASELINE, "no baseline in use yet: driftwatch baseline list has one")
+_NOT_ACCEPTED = Reason(
+    NO_BASELINE,
+    "no baseline in use yet: driftwatch baseline list proposes one, or names what is missing",
+)
 _UNLIKE = tuple(
     Reason(UNLIKE, f"the baseline has no minutes with {words}") for _, words, _ in KINDS
 )
@@ -88,16 +91,14 @@ def compared_with(
 
 
 def _of_pool(pool: str, references: References, *, accepts: bool) -> Comparison:
-    learnt = references.find(PoolSpeed, pool)
-    head = "not judged yet" if accepts else "no baseline in use yet"
-    if learnt is None:
-        return Comparison(None, unknown=Reason(LEARNING, head))
-    speed, at = learnt
-    if speed.model is None:
-        unknown = Reason(LEARNING, f"{head}: {speed.missing}")
-        return Comparison(None, unknown=unknown)
+    speed, at = references.find(PoolSpeed, pool) or (None, None)
     if not accepts:
-        return Comparison(speed.model, unknown=_PROPOSED)
+        return Comparison(None if speed is None else speed.model, unknown=_NOT_ACCEPTED)
+    if speed is None or at is None:
+        return Comparison(None, unknown=Reason(LEARNING, "not judged yet"))
+    if speed.model is None:
+        unknown = Reason(LEARNING, f"not judged yet: {speed.missing}")
+        return Comparison(None, unknown=unknown)
     return Comparison(speed.model, is_own=True, name=_named(PROVISIONAL, at), id=PROVISIONAL)
 
 
