@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from driftwatch.errors import Problem
 from driftwatch.installation import shipped
+from driftwatch.model import Severity
 from driftwatch.numbers import plural
 from driftwatch.rulebook.book import Reading, is_shipped, read_rulebook
 from driftwatch.rulebook.lint_conditions import (
@@ -193,14 +194,16 @@ def _shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:
 
 
 def _unrouted(reading: Reading, configured: Settings) -> Iterator[Problem]:
-    """Severities that no receiver takes, and rules whose receivers do not take their severity."""
+    """Severities that no receiver takes; rules and pools whose receivers do not take one."""
     takes = {one.name: one.severities for one in configured.receivers}
     taken = {severity for severities in takes.values() for severity in severities}
     root = None if configured.file is None else configured.file.root
     variants = [one for rule in reading.book.rules for one in rule.variants if one.enabled]
     for severity in ("page", "ticket"):
         alerts = dict.fromkeys(one.alert for one in variants if one.severity == severity)
-        if alerts and severity not in taken and configured.file and isinstance(root, Entries):
+        if not alerts or configured.file is None or not isinstance(root, Entries):
+            continue
+        if severity not in taken:
             first, *more = alerts
             those = f"{first} and {plural(len(more), 'alert')} more" if more else first
             message = f"no receiver takes {severity}s: nobody hears of {those}"
@@ -208,12 +211,30 @@ def _unrouted(reading: Reading, configured: Settings) -> Iterator[Problem]:
             place = place_of(root, ("receivers",), to_key=True)
             one = problem(configured.file, place, "unrouted", message, help_text)
             yield without_secrets(one)
+            continue
+        for number, pool in enumerate(configured.pools):
+            place = place_of(root, ("pools", number, "receivers"))
+            for text in _untaken(pool.receivers or (), severity, takes):
+                yield without_secrets(problem(configured.file, place, "unrouted", *text))
     for read in reading.rules:
         rule = read.rule
-        named = () if rule is None else [one for one in rule.receivers if one in takes]
-        if rule and rule.enabled and named and not any(rule.severity in takes[n] for n in named):
-            takers = "none of them takes" if len(named) > 1 else f"{named[0]} does not take"
-            message = f"{takers} {rule.severity}s: they go where they would without this line"
-            help_text = f"add {rule.severity} to the severities of {named[0]}"
+        if rule is not None and rule.enabled:
             place = place_of(read.entries, ("receivers",))
-            yield problem(read.file, place, "unrouted", message, help_text)
+            for text in _untaken(rule.receivers, rule.severity, takes):
+                yield problem(read.file, place, "unrouted", *text)
+
+
+def _untaken(
+    receivers: Sequence[str], severity: Severity, takes: Mapping[str, Sequence[Severity]]
+) -> Iterator[tuple[str, str]]:
+    """Message and help where none of the receivers of a rule or pool takes the severity.
+
+    ``takes``: receiver → severities.
+    """
+    named = [one for one in receivers if one in takes]
+    if named and not any(severity in takes[one] for one in named):
+        takers = "none of them takes" if len(named) > 1 else f"{named[0]} does not take"
+        others = ", ".join(one for one, those in takes.items() if severity in those)
+        where = f": {others}" if others else ""
+        message = f"{takers} {severity}s: they go where they would without this line{where}"
+        yield message, f"add {severity} to the severities of {named[0]}"
