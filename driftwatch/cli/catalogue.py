@@ -144,10 +144,19 @@ def schema_of(name: str) -> dict[str, Any]:
 def _generator() -> Any:
     from pydantic.json_schema import GenerateJsonSchema
 
+    from driftwatch.yaml_models import DURATION
+
     class Quiet(GenerateJsonSchema):
         """Without warnings about defaults: they are left out."""
 
         ignored_warning_kinds = frozenset(("skipped-choice", "non-serializable-default"))  # type: ignore[assignment]
+
+        def default_schema(self, schema: Any) -> dict[str, Any]:
+            """As pydantic's; the default of a duration is written as in a file: ``15s``."""
+            found = super().default_schema(schema)
+            if found.get("anyOf") == DURATION["anyOf"] and found.get("default"):
+                found["default"] = f"{found['default']:g}s"
+            return found
 
     return Quiet
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from driftwatch.cli.catalogue import NAMES, schema_of
+from driftwatch.cli.catalogue import FILES, NAMES, schema_of
 from driftwatch.yaml_positions import parse_yaml, plain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,5 +55,10 @@ def test_a_wrong_rule_is_caught(body: str) -> None:
 
 @pytest.mark.parametrize("noun", NAMES)
 def test_every_noun_has_a_schema(noun: str) -> None:
-    Draft202012Validator.check_schema(schema_of(noun))
-    assert schema_of(noun)["title"] == f"driftwatch {noun}"
+    schema = schema_of(noun)
+    Draft202012Validator.check_schema(schema)
+    assert schema["title"] == f"driftwatch {noun}"
+    kinds = (schema, *schema["$defs"].values()) if noun in FILES else ()
+    for one in (one for kind in kinds for one in kind.get("properties", {}).values()):
+        whole = Draft202012Validator({**one, "$defs": schema["$defs"]})
+        assert "default" not in one or whole.is_valid(one["default"])
