@@ -97,7 +97,6 @@ def _who_hears(store: IncidentStore, incident: Incident) -> str:
     return f"; driftwatch tells {', '.join(names)}" if names else "; no receiver has its page"
 
 
-LONGEST = timedelta(days=366)
 _LISTED = 12  # names in an error
 _HEADER = ("ID", "STARTS UTC", "UNTIL UTC", "BY", "MATCHERS", "COMMENT")
 
@@ -131,6 +130,8 @@ def silence_command(
     regex also takes names that are not there yet. Who got the firing page still gets its resolve.
     When the silence ends, driftwatch pages the alerts that still fire.
     """
+    from driftwatch.incidents.silence import LONGEST
+
     now = SystemClock().now()
     if listing + (expire is not None) + bool(matchers) != 1:
         raise UsageError(
@@ -142,9 +143,9 @@ def silence_command(
     if matchers and length is None:
         raise UsageError("how long? give --for, e.g. --for 2h")
     if length is not None and length > LONGEST:
-        raise UsageError("--for: a silence lasts at most 366d")
+        raise UsageError("--for: a silence lasts at most 30d")
     if start is not None and not now - timedelta(minutes=1) <= start <= now + LONGEST:
-        raise UsageError("--start: a silence begins now, or later within 366d")
+        raise UsageError("--start: a silence begins now, or later within 30d")
     with incident_store(history.db, history.config_file) as store:
         if listing:
             _print_list([one for one in store.silences() if now < one.ends_at], now, as_json)

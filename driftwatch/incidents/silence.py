@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -13,7 +13,7 @@ from driftwatch.errors import UsageError
 from driftwatch.incidents.incident import Incident
 from driftwatch.matchers import MATCHER_HELP, Matcher, parse_matcher
 
-MOST_MATCHERS = 20
+MOST_MATCHERS, LONGEST = 20, timedelta(days=30)
 # labels of every server of an incident, besides the rule's own
 LABELS = ("alert", "engine", "instance", "model_name", "pool", "rule", "severity")
 

@@ -133,7 +133,7 @@ def healthy_text(finding: Finding) -> str:
     )
     speed = f"speed: {speed_line(now)}"
     if ratio is not None and least is not None:
-        speed = f"smallest loss that would show {percent(least)}"
+        speed = f"a loss of {percent(least)} or more would show"
         if ratio < 1 - least:
             speed = f"speed at equal load {change(ratio)}, for too short a time to judge"
     lost = given_up(_page_of(finding))

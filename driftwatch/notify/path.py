@@ -132,7 +132,7 @@ def _because(cause: str | None, evidence: Mapping[str, Any]) -> str | None:
     for name, are in names.items():
         ratio = evidence.get(f"{name}_ratio") or 1.0
         if ratio > 1 and not is_as_before(ratio):
-            return f"{are} {times(ratio)} longer"
+            return f"{are} {times(ratio)} as long"
     ratio = evidence.get("requests_per_second_ratio") or 1.0
     return None if ratio <= 1 or is_as_before(ratio) else "more requests come"
 

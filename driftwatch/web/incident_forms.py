@@ -11,7 +11,7 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import WEB
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import silence_matchers, silences_incident
+from driftwatch.incidents.silence import LONGEST, silence_matchers, silences_incident
 from driftwatch.numbers import clean, moment
 from driftwatch.store.incidents import LONGEST_BECAUSE
 from driftwatch.web.incidents import PATH, incident_named
@@ -37,7 +37,7 @@ class EndOfSilence(Query):
 class Silencing(Query):
     """Hold this alert back on its servers for some hours."""
 
-    hours: Annotated[float, Field(gt=0, le=366 * 24)] = 2.0
+    hours: Annotated[float, Field(gt=0, le=LONGEST / timedelta(hours=1))] = 2.0
     comment: Annotated[Comment, Field(min_length=1)]
 
 

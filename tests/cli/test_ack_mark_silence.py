@@ -157,7 +157,7 @@ def test_a_name_that_nothing_has_is_refused(
         (("--list", "--for", "2h"), "--for and --start belong"),
         (("pool=pa", "--for", "2h", "--start", "2h"), "begins now, or later"),
         (("a=b",), "how long"),
-        (("a=b", "--for", "400d"), "at most 366d"),
+        (("a=b", "--for", "400d"), "at most 30d"),
         (("a", "--for", "2h"), "is not a matcher"),
         (("a=~(", "--for", "2h"), "not a regular expression"),
         (("a=~.*", "--for", "2h"), "every incident"),

@@ -43,14 +43,13 @@ def _finding(
         (
             {**CALM, **SAME, **SPEED},
             BASELINE,
-            "In target, no limit full, lengths as in the baseline; smallest loss that would show "
-            "9 %",
+            "In target, no limit full, lengths as in the baseline; a loss of 9 % or more would show",
         ),
         (
             {**CALM, **SAME, **SPEED, "prompt_tokens_mean_ratio": 1.3},
             BASELINE,
-            "In target, no limit full, prompts ×1.3 of what they were in the baseline; smallest "
-            "loss that would show 9 %",
+            "In target, no limit full, prompts ×1.3 of what they were in the baseline; a loss "
+            "of 9 % or more would show",
         ),
         (
             {**CALM, "slo_missed": None, "speed_unknown_reason": "not judged yet: 5 of 20 minutes"},

@@ -70,7 +70,7 @@ def test_demand_is_the_cause_only_where_more_requests_come_and_no_length_moved()
     full, came = Diagnosis("t", "full", (), "demand"), {"requests_per_second_ratio": 1.3}
     for evidence, cause in (
         (came, ", because more requests come"),
-        (came | {"prompt_tokens_mean_ratio": 1.4}, ", because prompts are ×1.4 longer"),
+        (came | {"prompt_tokens_mean_ratio": 1.4}, ", because prompts are ×1.4 as long"),
         ({"requests_per_second_ratio": 0.86}, ""),
         ({}, ""),
     ):

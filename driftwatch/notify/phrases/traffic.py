@@ -71,11 +71,8 @@ def _requests_ratio(page: Page) -> float | None:
 
 
 def moved(page: Page) -> str | None:
-    """``prompts are ×2.3 longer``; the rate where no length moved."""
-    parts = [
-        f"{stem}s are {times(ratio)} {'longer' if ratio > 1 else 'as long'}"
-        for stem, ratio in _moved(page).items()
-    ]
+    """``prompts are ×2.3 as long``; the rate where no length moved."""
+    parts = [f"{stem}s are {times(ratio)} as long" for stem, ratio in _moved(page).items()]
     return " and ".join(parts) or _rate(page)
 
 
