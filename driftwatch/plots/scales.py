@@ -109,7 +109,7 @@ _TIME_STEPS = (60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 
 def _time_text(at: datetime, step: float) -> str:
     if step > 86_400:
         return f"{at.day} {at:%b}"
-    return f"{at:%a}" if step == 86_400 or at.hour == at.minute == 0 else f"{at:%H:%M}"
+    return f"{at:%a}" if step == 86_400 else f"{at:%H:%M}"
 
 
 def time_ticks(low: float, high: float, pixels: float) -> list[tuple[float, str]]:

@@ -70,11 +70,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _UNLESS_GIVEN = HEADERS | {"Cache-Control": "no-store"}
-# of an error, the first kind that fits; who sent a form that its incident forbids gets a 409
+# of an error, the first kind that fits
 _STATUS = ((NotFound, 404), (NoVerdict, 404), (StoreError, 503), (UsageError, 400))
 _TITLES = {
-    **{400: "Not understood", 403: "Read-only", 404: "Not here", 409: "Not done"},
-    503: "Not possible now",
+    **{400: "Not understood", 403: "Read-only", 404: "Not here", 503: "Not possible now"},
 }
 _READ_ONLY = "You may look only. To act, sign in, or come through the configured proxy."
 _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # noqa: S105
@@ -210,14 +209,26 @@ def _post(web: Web, form: Form) -> Callable[[Request], Awaitable[Response]]:
         if person is None:
             raise HTTPException(403, _READ_ONLY)
         request.state.typed = await posted(request, web.hosts)
-        fields = parsed(form.fields, request.state.typed, "field")
-        path = request.url.path
-        await run_in_threadpool(lambda: form.act(_visit(web, request, fields, writes=True)))
+        path, fields = request.url.path, None
+        try:
+            fields = parsed(form.fields, request.state.typed, "field")
+            await run_in_threadpool(lambda: form.act(_visit(web, request, fields, writes=True)))
+        except UsageError as error:
+            status = 400 if fields is None else 409
+            return await run_in_threadpool(_form_again, web, request, error, status)
         log = structlog.get_logger()
         log.info("acted", path=clean(path), by=clean(person.name), through=person.by)
         return RedirectResponse(web.root + path.rpartition("/")[0], 303)
 
     return endpoint
+
+
+def _form_again(web: Web, request: Request, error: UsageError, status: int) -> Response:
+    """The incident's page with what was wrong in a form, and what was typed in it."""
+    parts = incidents.load(_visit(web, request, Query(), writes=False))
+    refused = clean("; ".join(filter(None, (error.message, error.help_text))))
+    parts |= {"refused": cut(refused, _AT_MOST), "typed": dict(request.state.typed)}
+    return _html(web, request, incidents.PAGE.template, parts, status)
 
 
 def _visit(web: Web, request: Request, query: Query, *, writes: bool) -> Visit:
@@ -285,12 +296,10 @@ def _sign_out(web: Web) -> Callable[[Request], Awaitable[Response]]:
 
 def _refusal(web: Web, request: Request, error: Exception) -> Response:
     """The page, or the JSON, of an error: the problem, its remedy and a way on."""
-    path, is_form = request.url.path, request.method == "POST"
+    path = request.url.path
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
     message, link = str(error), getattr(error, "link", None)
     help_text = getattr(error, "help_text", None)
-    if is_form and status == 400:
-        status = 409
     if isinstance(error, HTTPException):
         status, message = error.status_code, error.detail
         if message == "Not Found":
@@ -302,9 +311,8 @@ def _refusal(web: Web, request: Request, error: Exception) -> Response:
         frame = traceback.extract_tb(error.__traceback__)[-1]  # without locals, which hold secrets
         log, at = structlog.get_logger(), f"{frame.filename}:{frame.lineno}"
         log.error("page failed", path=clean(path), reason=repr(error)[:200], at=at)
-    if link is None and status in (400, 409):
-        back = Link("Back to the incident", path.rpartition("/")[0])
-        link = back if is_form else Link("The page without parameters", path)
+    if link is None and status == 400:
+        link = Link("The page without parameters", path)
     typed = getattr(request.state, "typed", ())
     parts = {
         "title": _TITLES.get(status, "Not answered"),

@@ -131,7 +131,9 @@ def load(visit: Visit) -> Shown:
     if query.q or query.state:
         listed = listed_servers(visit, PATH, incidents)
         title = f"{plural(listed['part'].rows, 'server')}, worst first"
-        return {**listed, "title": title, "end": visit.store.newest_minute(), "pools": None}
+        lesser = [o for o in incidents if o.state_word == query.state and o.severity != "page"]
+        end = visit.store.newest_minute()
+        return {**listed, "title": title, "end": end, "pools": None, "lesser": lesser}
     of_pool: dict[str, list[Incident]] = {}
     for one in incidents:
         of_pool.setdefault(one.pool, []).append(one)
@@ -173,15 +175,14 @@ def load_pool(visit: Visit) -> Shown:
     row = PoolRow(now, trace, store.open_now(name))
     listed = listed_servers(visit, pool_path(name), row.incidents, name)
     shown = store.with_pages([one for one in row.incidents if one.is_firing][:_MOST_INCIDENTS])
-    page = shown[0].page if shown else None
+    first = shown[0] if shown and shown[0].severity == "page" else None
     return {
         **listed,
         "title": f"Pool {cut(clean(name), 80)}",
         "row": row,
         "end": now.at,
-        "lines": {one.id: line_of(one) for one in shown},
-        "incidents": shown,
-        "line_at": page and page.times.evaluated_at,  # minute of line 1
+        "first": first,  # the page whose line 1 is the heading
+        "others": shown if first is None else shown[1:],
         "baselines": store.pool_baselines(name, _MOST_BASELINES),
         "server_lines": _server_lines(visit, listed["rows"], now.at, store.slo_of(name)),
     }

@@ -147,6 +147,8 @@ def load(visit: Visit) -> Shown:
         "mark": store.marks([incident.id]).get(incident.id),
         "verification": None if verified is None else verification_line(verified, today),
         "silencing": silence_matchers(incident),
+        "refused": None,  # why a form changed nothing
+        "typed": {},  # field → what was typed in that form
     }
 
 

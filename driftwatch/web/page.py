@@ -18,10 +18,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.exceptions import HTTPException
 
 from driftwatch import numbers
-from driftwatch.errors import DriftwatchError
+from driftwatch.errors import DriftwatchError, UsageError
 from driftwatch.notify.page import http_url
 from driftwatch.notify.path import cause_of, limit_row, path_rows, short_reason
 from driftwatch.numbers import clean, cut
@@ -75,21 +74,21 @@ Model = TypeVar("Model", bound=BaseModel)
 def parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> Model:
     """Parse parameters or fields; an empty one is absent.
 
-    Raises HTTPException (a 400): it names each wrong one, and what would be right.
+    Raises UsageError: it names each wrong one, and what would be right.
     """
     values: dict[str, Any] = {}
     for name, text in pairs:
         if text != "" and name in values:
-            raise HTTPException(400, f"{noun} {clean(name)[:40]!r} stands there twice")
+            raise UsageError(f"{noun} {clean(name)[:40]!r} stands there twice")
         if "\0" in text:  # PostgreSQL takes none in a text
-            raise HTTPException(400, f"{noun} {clean(name)[:40]!r} holds a NUL")
+            raise UsageError(f"{noun} {clean(name)[:40]!r} holds a NUL")
         if text != "":
-            values[name] = text
+            values[name] = text.replace("\r\n", "\n")  # browsers send a line break so
     try:
         return model.model_validate(values)
     except ValidationError as error:
         problems = (_problem(model, one, noun) for one in error.errors()[:5])
-        raise HTTPException(400, "; ".join(problems)) from None
+        raise UsageError("; ".join(problems)) from None
 
 
 def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str:
@@ -147,7 +146,7 @@ class Page:
 class Form:
     """What a page posts; ``act`` does it, then the browser goes to the page above its path.
 
-    ``act`` raises UsageError (a 409: the incident's state forbids it), NotFound or StoreError.
+    ``act`` raises UsageError (a 409: the page again, with the error), NotFound or StoreError.
     """
 
     path: str  # /incidents/{incident_id}/acknowledge
@@ -229,6 +228,10 @@ def target_path(text: str) -> str:
 
 # of numbers and texts, as every other screen writes them
 _FILTERS = (*("clean", "count", "cut", "duration", "percent", "plural", "squeeze", "utc_text"),)
+# a command, a field or a tag, else the space between a number and a percent sign
+_KEPT_OR_BREAK = re.compile(
+    r"(<pre.*?</pre>|<textarea.*?</textarea>|<[^>]*>)|(?<=\d) (?=%)", re.DOTALL
+)
 # characters of one text on a page: a label has no bound of its own
 _LONGEST_TEXT = 8_000
 
@@ -271,8 +274,9 @@ def _templates() -> ImmutableSandboxedEnvironment:
 def html_of(template: str, *, now: datetime, **context: Any) -> str:
     """Render a template; it prints times as every screen does."""
 
-    def moment(at: datetime) -> str:
-        return numbers.moment(at, now.date())
+    def moment(at: datetime, beside: datetime = now) -> str:
+        """With its date unless it and the moment beside it are of today."""
+        return numbers.moment(at, now.date() if beside.date() == now.date() else None)
 
     def ago(at: datetime | None) -> str:
         """``2 h ago``; empty for a new minute."""
@@ -280,7 +284,9 @@ def html_of(template: str, *, now: datetime, **context: Any) -> str:
         return f"{numbers.duration((now - at).total_seconds())} ago" if is_old and at else ""
 
     parts = {"now": now, "moment": moment, "ago": ago, "style": style_sheet()[0], **context}
-    return _templates().get_template(template).render(parts)
+    html = _templates().get_template(template).render(parts)
+    # no line breaks between a number and its sign; commands stay as they are
+    return _KEPT_OR_BREAK.sub(lambda found: found[1] or "\u00a0", html)
 
 
 def _harmless(value: object) -> object:

@@ -42,9 +42,9 @@ def signal_plot(
     span: tuple[datetime, datetime],
     bands: Mapping[str, tuple[float, float]],
     around: Iterable[Series],
-) -> tuple[Plot, dict[str, str]]:
+) -> tuple[Plot, list[str]]:
     """Throughput, speed, requests a step, wait and lengths of a server above one time axis, and
-    those that are not drawn because the whole range lacks them (signal → its words).
+    the names of those that are not drawn because the whole range lacks them.
 
     ``bands``: of the baseline; ``around``: incidents and changes.
     """
@@ -53,7 +53,7 @@ def signal_plot(
     every = ([_rate(table)], [SPEED], *([name] for name in list(SIGNALS)[2:4]), LENGTHS)
     drawn = [some for some in every if any(table[one].is_not_null().any() for one in some)]
     words = {name: one.word or one.unit for name, one in SIGNALS.items()}
-    unknown = {o[0]: " and ".join(words[name] for name in o) for o in every if o not in drawn}
+    unknown = [" and ".join(words[name] for name in some) for some in every if some not in drawn]
     several = [_panel(names, table, width, span, bands) for names in drawn or every]
     return panel_plot(title, several, _time_axis(span, width), shared=list(around)), unknown
 
@@ -141,7 +141,7 @@ _ABOUT: Mapping[str, tuple[Sequence[str], str, tuple[str, ...]]] = {
     ),
     "lengths": (
         LENGTHS,
-        "{word} {low} to {high} tokens",
+        "{word} {low} to {high}",
         ("lengths", "tokens_drift", "phase_mix", "tokens_mean", "prefix_hits"),
     ),
 }
@@ -186,32 +186,35 @@ def incident_plot(
     servers = rows.n_unique(["instance", "engine"])
     in_it = rows.filter(pl.col("end") > incident.started_at, pl.col("end") <= ended)
     hung = in_it["seconds_since_last_token"].max()
-    wanted, parts = subjects(columns), list[tuple[Panel, str]]()
+    wanted, panels, worst, others = subjects(columns), list[Panel](), list[str](), list[str]()
     for what in (*wanted, *(one for one in ("missed", "wait", "tokens") if one not in wanted)):
-        if parts and what not in wanted:
+        if panels and what not in wanted:
             break
         if what == "missed":
-            parts += _missed_panels(table, during, width, slo, servers)
+            for panel, share in _missed_panels(table, during, width, slo, servers):
+                panels.append(panel)
+                worst.append(share)
         elif (finding := _worst(what, during, hung)) is not None:
             names = [_rate(table)] if what == "tokens" else _ABOUT[what][0]
-            panel = _panel(names, table, width, span, {}, " of the slowest", during)
-            parts.append((panel, finding))
-    if not parts:
+            panels.append(_panel(names, table, width, span, {}, " of the slowest", during))
+            is_range = what == "lengths" or finding.startswith(_NO_TOKENS)
+            (others if is_range else worst).append(finding)
+    if not panels:
         return None
     word = "it fired, and nobody got it" if sent_at is None else f"{incident.severity} sent"
     at = [(sent_at or fired, word)] if (fired := incident.firing_at) is not None else []
     around = [*marks(span, [incident], changes(rows), at)]
-    title = "; ".join(finding for _, finding in parts)
-    if not title.startswith(_NO_TOKENS):
-        title = f"Worst {duration(width)}: {title}"
-    return panel_plot(title, [panel for panel, _ in parts], _time_axis(span, width), shared=around)
+    first_part = [f"Worst {duration(width)}: {'; '.join(worst)}"] if worst else []
+    title = ". ".join(first_part + others)
+    return panel_plot(title, panels, _time_axis(span, width), shared=around)
 
 
 def _missed_panels(
     table: pl.DataFrame, during: pl.DataFrame, width: int, slo: Slo | None, servers: int
 ) -> Iterator[tuple[Panel, str]]:
-    """Each latency that missed its target too often, else each latency that was measured."""
-    most = {name: v for name in LATENCIES if isinstance(v := during[name].max(), float)}
+    """Each latency that missed its target too often, else each that missed it at all."""
+    worst = {name: during[name].max() for name in LATENCIES}
+    most = {name: share for name, share in worst.items() if isinstance(share, float) and share > 0}
     allowed = 1.0 if slo is None else 1 - slo.share
     on = f" on {servers} servers" if servers > 1 else ""
     x = [at.timestamp() - width / 2 for at in table["end"]]
@@ -220,7 +223,7 @@ def _missed_panels(
         level = Series("level", "the target allows", y=[100 * allowed], colour=2)
         line = Series("line", "", x, (100 * table[name]).to_list())
         panel = Panel(Axis(f"requests that miss {target}, %", high=100.0), [level, line])
-        yield panel, f"up to {percent(most[name])} of requests{on} missed {target}"
+        yield panel, f"{percent(most[name])} of requests{on} missed {target}"
 
 
 def _worst(what: str, during: pl.DataFrame, hung: object) -> str | None:
@@ -237,6 +240,8 @@ def _worst(what: str, during: pl.DataFrame, hung: object) -> str | None:
         for one, low, high in ends
         if isinstance(low, float) and isinstance(high, float)
     ]
+    if what == "lengths" and found:
+        return f"Tokens of a request: {', '.join(found)}"
     return "; ".join(found[:1] if what == "tokens" else found) or None
 
 
@@ -281,7 +286,7 @@ def length_plots(finding: Finding) -> Iterator[Plot]:
 
 
 def _length_text(finding: Finding, stem: str, both: LengthShares | None) -> str:
-    """``Prompts ×2.3 longer than in the baseline: mean 512 → 1,200 tokens, n 87,000``."""
+    """``Prompts ×2.3 as long as in the baseline: mean 512 → 1,200 tokens, n 87,000``."""
     who, now = STEMS[stem], finding.evidence.get(f"{stem}_mean")
     before = (finding.reference or {}).get("values", {}).get(f"{stem}_mean")
     if now is None:
@@ -291,9 +296,8 @@ def _length_text(finding: Finding, stem: str, both: LengthShares | None) -> str:
     n = f"n {count(both.requests)}"
     if is_as_before(now / before):
         return f"{who} as long as in the baseline: mean {tokens(now)} tokens, {n}"
-    word = "longer than" if now > before else "as long as"
     moved = f"mean {tokens(before)} → {tokens(now)} tokens, {n}"
-    return f"{who} {times(now / before)} {word} in the baseline: {moved}"
+    return f"{who} {times(now / before)} as long as in the baseline: {moved}"
 
 
 def _shares(
@@ -310,7 +314,7 @@ def _shares(
     last = finite[-1] ** 2 / finite[-2] if len(finite) > 1 else 2 * finite[-1]
     edges = [first, *finite, *([last] if len(finite) < len(upper) else [])]
     percent = [100 * share for share in now]
-    series = [Series("steps", "ten minutes at the end", edges, [*percent, percent[-1]])]
+    series = [Series("steps", "the answer's 10 min", edges, [*percent, percent[-1]])]
     if before is not None:
         corners = [x for low, high in pairwise(edges) for x in (low, high)]
         heights = [100 * share for share in before for _ in range(2)]

@@ -11,12 +11,13 @@ import polars as pl
 from driftwatch.collect.schema import TIME
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Slo, TargetKey
-from driftwatch.numbers import count, figure, percent, seconds, tokens
+from driftwatch.notify.path import short_reason
+from driftwatch.numbers import count, duration, figure, percent, seconds, tokens
 from driftwatch.pipeline.recent_change import changed_settings
 from driftwatch.signals.slo import slo_columns
 from driftwatch.store.minute_columns import STORED_SCHEMA, added_up
 
-MOST_SPANS = 240
+MOST_SPANS, _MOST_GAPS = 240, 4
 _WIDTHS = (60, 120, 300, 600, 1800, 3600, 7200, 21_600)
 _BLOCK, _LEAST_BLOCKS = 600, 6  # of a baseline: seconds, and the fewest that show a usual range
 
@@ -42,8 +43,9 @@ class Signal(NamedTuple):
 
 
 _TOKENS = "generation_tokens_total"
-_HUNG_SECONDS = 60.0  # a whole minute without a token although requests are there
-SPEED = "speed_at_equal_load_ratio"
+# a whole minute without a token although requests are there
+_IS_HUNG = pl.col("seconds_since_last_token").fill_null(0.0) >= 60.0
+SPEED, _WHY_NO_SPEED = "speed_at_equal_load_ratio", "speed_unknown_reason"
 SIGNALS: Mapping[str, Signal] = {
     "tokens_per_second_per_gpu": Signal(
         "throughput", "tokens/s/GPU", _over(_TOKENS, "gpu_seconds")
@@ -75,6 +77,7 @@ COLUMNS = (
     *("seconds_since_last_token", "duration_seconds", "forward_passes"),
     *(f"{stem}_{part}" for stem in _COUNTED for part in ("sum", "count")),
     *(*_FLAGS, *COLUMN_KNOBS, _CACHE, "max_num_seqs_inferred", "step_tokens_max_of_process"),
+    _WHY_NO_SPEED,
 )
 
 
@@ -93,12 +96,7 @@ def _stretch(end: pl.Expr, width: int) -> pl.Expr:
 
 
 def _means(rows: pl.DataFrame, width: int) -> pl.DataFrame:
-    # leave a hang out of the averages of throughput and speed
-    is_hung = pl.col("seconds_since_last_token").fill_null(0.0) >= _HUNG_SECONDS
-    worked = rows.with_columns(
-        pl.when(~is_hung).then(name).alias(name) for name in (_TOKENS, SPEED)
-    )
-    counted = worked.with_columns(
+    counted = rows.with_columns(pl.when(~_IS_HUNG).then(SPEED).alias(SPEED)).with_columns(
         # of the slowest server in each minute
         slowest=pl.col(SPEED).min().over("end"),
         end=_stretch(pl.col("end"), width),
@@ -126,13 +124,34 @@ def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
 
     ``rows``: of a baseline's window, :data:`COLUMNS` at least.
     """
-    of_ten_minutes, bands = _means(rows, _BLOCK), {}
+    of_ten_minutes, bands = _means(rows.filter(~_IS_HUNG), _BLOCK), {}
     for name in SIGNALS:
         values = of_ten_minutes[name].drop_nulls()
         low, high = values.quantile(0.05, "linear"), values.quantile(0.95, "linear")
         if len(values) >= _LEAST_BLOCKS and low is not None and high is not None:
             bands[name] = (low, high)
     return bands
+
+
+def gaps(rows: pl.DataFrame) -> list[str]:
+    """Why curves have gaps, the longest first: ``speed unknown for 20 min: no baseline``.
+
+    ``rows``: :data:`COLUMNS` at least, of one server.
+    """
+    what = (
+        pl.when(pl.col("scrapes").fill_null(0.0) <= 0)
+        .then(pl.lit("no scrape for"))
+        .when(_IS_HUNG)
+        .then(pl.lit("hung for"))
+        .when(pl.col(SPEED).is_null())
+        .then(pl.lit("speed unknown for"))
+    )
+    why = pl.when(what == "speed unknown for").then(_WHY_NO_SPEED)
+    some = rows.group_by(what=what, why=why).agg(pl.col("seconds").sum()).drop_nulls("what")
+    return [
+        f"{what} {duration(length)}{f': {short_reason(why)}' if why else ''}"
+        for what, why, length in some.sort("seconds", "why", descending=True).iter_rows()
+    ][:_MOST_GAPS]
 
 
 def missed(rows: pl.DataFrame, width: int, slo: Slo | None, by: Sequence[str] = ()) -> pl.DataFrame:

@@ -15,14 +15,13 @@ from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.incidents.incident import Incident, Message
 from driftwatch.model import Finding
 from driftwatch.notify.explanation import is_stuck, state_text, what_to_do
-from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import clean, cut, moment, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
 from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import length_plots, marks, signal_plot, signal_title
-from driftwatch.web.signals import COLUMNS, SPEED, changes, usual
+from driftwatch.web.signals import COLUMNS, changes, gaps, usual
 
 _EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
 _USUAL_RANGE = timedelta(hours=3)
@@ -77,7 +76,7 @@ class Answer(NamedTuple):
     lines: Sequence[tuple[str, str]]  # (label, text)
     state: str | None = None  # of now; None: the answer is of a moment in the past
     incident: Incident | None = None  # whose line 1 the headline is
-    incidents: Sequence[Incident] = ()  # the others that are open
+    incidents: Sequence[Incident] = ()  # the others that are, or were, open
 
 
 def load(visit: Visit) -> Shown:
@@ -96,10 +95,12 @@ def load(visit: Visit) -> Shown:
         since = min(max(since, scraped[0] - _MINUTE), until - _SHORTEST)
     asked = query.at or query.until  # a moment that somebody asked for
     found = _explained(visit, now, query.at or (scraped[-1] if scraped else until))
-    finding, answer = found.finding, _answer(visit, now, found, asked)
+    at = asked or until
+    near = store.incidents_between(now.pool, (at - _DAY, at + _MINUTE), _INCIDENTS)
+    near = store.with_pages(near)
+    finding, answer = found.finding, _answer(visit, now, found, asked, _open_at(near, asked))
     is_hung = finding is not None and is_stuck(finding.evidence)
     why = None if finding is None else finding.reasons.get("prompt_tokens_mean")
-    near = store.incidents_between(now.pool, (until - _DAY, until), _INCIDENTS)
     headline, as_of = answer.headline.lower(), [] if asked is None else ["--at", _stamp(asked)]
     return {
         "title": f"Target {cut(clean(now.key.text), 80)}",
@@ -114,8 +115,9 @@ def load(visit: Visit) -> Shown:
         "ranges": [(t, _stamp(until - span), span == length) for t, span in _RANGES.items()],
         "lengths": [] if finding is None else [*length_plots(finding)],
         "without_lengths": _NONE_FINISHED if is_hung else why or _NONE_FINISHED,
-        # what was over in the pool in the day to the end of the range, beside the answer
-        "before": store.with_pages(o for o in near if o.resolved_at and o != answer.incident),
+        "at": asked,
+        # what was over in the pool in the day before the moment of the answer
+        "before": [o for o in near if o.resolved_at and o.resolved_at <= at],
         "no_data": None if scraped else found.why,
         "signals": _signals(visit, now, found, rows, (since, until)) if scraped else None,
         "explain": visit.web.command("explain", clean(now.key.text), *as_of),
@@ -126,21 +128,37 @@ def _stamp(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%MZ}"
 
 
-def _answer(visit: Visit, now: ServerNow, found: Explained, asked: datetime | None) -> Answer:
-    """The newest message about the server, else what ``explain`` finds; ``asked``: at a moment."""
+def _open_at(near: Sequence[Incident], asked: datetime | None) -> list[Incident]:
+    """The incidents that fire now, or that fired at a moment."""
+    if asked is None:
+        return [one for one in near if one.is_firing]
+    fired = (one for one in near if one.firing_at and one.firing_at < asked + _MINUTE)
+    return [one for one in fired if one.resolved_at is None or one.resolved_at > asked]
+
+
+def _answer(
+    visit: Visit,
+    now: ServerNow,
+    found: Explained,
+    asked: datetime | None,
+    firing: Sequence[Incident],
+) -> Answer:
+    """The newest message about the server, else what ``explain`` finds; ``asked``: at a moment;
+    ``firing``: the pool's incidents at that moment.
+    """
     today, name = visit.now.date(), squeeze(clean(now.key.text), 60)
+    mine = [one for one in firing if now.key in servers_of(one)]
     text, lines = found.why, list[tuple[str, str]]()
     if found.finding is not None:
         text = cut(state_text(found.finding), _LONGEST_TEXT)
         lines = [(one.label, clean(one.text)) for one in what_to_do(found.finding)]
-    if asked is not None and (past := _message_at(visit, now, asked)) is not None:
+    if asked is not None and (past := _message_at(mine, asked)) is not None:
         incident, message = past
         headline = f"At {moment(asked, today)}: {clean(message.summary)}"
-        return Answer(headline, [*page_lines(message.lines, today)], None, incident)
+        others = [one for one in mine if one is not incident]
+        return Answer(headline, [*page_lines(message.lines, today)], None, incident, others)
     if asked is not None and asked < now.at - _MINUTE:
-        return Answer(f"{name} at {moment(asked, today)}: {text}", lines)
-    every = visit.store.with_pages(visit.store.open_now(now.pool))
-    mine = [one for one in every if one.is_firing and now.key in servers_of(one)]
+        return Answer(f"{name} at {moment(asked, today)}: {text}", lines, None, None, mine)
     # a notice tells what moved, not how the server is
     first = next((one for one in mine if one.severity != "notice"), None)
     others = [one for one in mine if one is not first]
@@ -158,12 +176,11 @@ def _answer(visit: Visit, now: ServerNow, found: Explained, asked: datetime | No
     return Answer(headline, lines, None if asked else state, first, others)
 
 
-def _message_at(visit: Visit, now: ServerNow, at: datetime) -> tuple[Incident, Message] | None:
-    """The last message up to a moment about the server, from an incident open then."""
-    near = visit.store.incidents_between(now.pool, (at, at + _MINUTE), _INCIDENTS)
-    for one in sorted(near, key=lambda one: one.severity != "page"):
+def _message_at(some: Sequence[Incident], at: datetime) -> tuple[Incident, Message] | None:
+    """The last message up to a moment of the first page, else ticket."""
+    for one in sorted(some, key=lambda one: one.severity != "page"):
         messages = [message for message in one.messages if message.at <= at]
-        if messages and one.severity != "notice" and now.key in servers_of(one):
+        if messages and one.severity != "notice":
             return one, messages[-1]
     return None
 
@@ -202,12 +219,10 @@ def _signals(
     around = marks(span, incidents, changed, [] if at is None else [(at, _ANSWER)])
     title = signal_title(found.finding, found.end, visit.now.date())
     picture, unknown = signal_plot(title, rows, span, bands, around)
-    evidence = {} if found.finding is None else found.finding.evidence
-    if evidence and evidence.get(SPEED) is None:
-        unknown[SPEED] = f"speed ({speed_line(evidence)})"
     return {
         "plot": picture,
-        "unknown": unknown.values(),
+        "unknown": unknown,
+        "gaps": gaps(rows),
         "without_usual": None if bands else why,
         "incidents": incidents,
         "changes": changed,

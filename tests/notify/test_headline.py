@@ -147,7 +147,11 @@ def test_a_notice_asks_for_something_only_where_the_load_is_above_the_capacity()
     incident = with_values(CAP.incident, alert="LengthDrift", severity="notice")
     for offered, action, said in (
         (21.0, "change", ": the load is 5 % above what the server serves. Set max_num_seqs 8"),
-        (10.0, "no_action", "as long. Nothing to do: load 50 % of capacity, all requests in target"),
+        (
+            10.0,
+            "no_action",
+            "as long. Nothing to do: load 50 % of capacity, all requests in target",
+        ),
         (None, "no_action", "as long. All requests in target"),
     ):
         load = {"offered_requests_per_second": offered, "capacity_requests_per_second": 20.0}

@@ -93,6 +93,7 @@ def test_labels_beside_each_other_do_not_touch() -> None:
         for days in (0.125, 0.5, 2, 7, 28)
     ]
     axes += [Axis("", low=1, high=high, is_log=True) for high in (6, 60, 1e4, 1e6)]
+    assert ">00:00<" in plot("t", [], axes[2], Axis("y")).svg  # beside hours no name of a day
     for axis in axes:
         drawn = plot("t", [], axis, Axis("y"))
         found = re.findall(r'<text x="([\d.]+)%" y="\d+" class="(mid|end)">([^<]+)<', drawn.svg)

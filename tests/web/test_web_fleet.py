@@ -23,7 +23,7 @@ from driftwatch.pipeline.build_page import build_page
 from driftwatch.store import Store
 from driftwatch.web.app import Web
 
-LEARNING = "no baseline in use yet: 9 of 60 minutes of data"
+WHY = "no baseline in use yet: 9 of 60 minutes of data"
 ROWS: list[dict[str, Any]] = [
     {"instance": "good:8000", "pool": "calm"},
     {"instance": "fires:8000", "speed_at_equal_load_ratio": 0.8, "slower_at_equal_load": True},
@@ -35,7 +35,7 @@ ROWS: list[dict[str, Any]] = [
         "slo_missed": None,
         "slower_at_equal_load": None,
         "speed_at_equal_load_ratio": None,
-        "speed_unknown_reason": LEARNING,
+        "speed_unknown_reason": WHY,
         "ttft_in_target_10m_ratio": None,
     },
     {"instance": "full:8000", "pool": "tight", "binding_limit": "kv_cache"},
@@ -80,14 +80,11 @@ def test_pools_come_worst_first_and_what_is_unknown_has_its_reason(
         ("calm", "in target", 1),
     ]
     html = unescape(client.get("/fleet").text)
-    assert "nobody has acknowledged it" in html and f"unknown: {LEARNING}" in html
+    assert "nobody has acknowledged it" in html and f"unknown: {WHY}" in html
     assert html.count('class="spark"') == 2 * 5 and "<script" not in html
-    assert (
-        "<title>24 h of requests in target: 60 % to 60 %, unknown in 47 of 48 half hours</title>"
-        in html
-    )
-    assert "KV cache full" in html and ">0 %<" not in html
-    assert "<b>60–70 %</b>" in html and "; 2 open incidents" in html
+    assert "in target: 60\xa0% to 60\xa0%, unknown in 47 of 48 half hours</title>" in html
+    assert "KV cache full" in html and ">0\xa0%<" not in html
+    assert "<b>60–70\xa0%</b>" in html and "; 2 open incidents" in html
 
 
 @pytest.mark.parametrize(
@@ -156,13 +153,20 @@ def test_a_notice_is_no_answer_of_a_server_and_advises_nothing_beside_a_page(
     assert shown(there, "/targets/fires:8000")["incident"] is None
     html = browser(there).get("/incidents").text
     assert "prompts are longer. Nothing to do: no limit is full</a>" in html
+    assert "Tickets and notices that are firing" in browser(there).get("/fleet?state=firing").text
+    html = browser(there).get("/pools/p").text
+    assert "</span> p: 1 of 1 server</h1>" in html and "of 03:00 UTC, since" in html
     both = tmp_path / "both.db"
-    fleet_database(both, [{"instance": "fires:8000"}], [notice, fired("a", "fires:8000")])
+    new = {"speed_at_equal_load_ratio": None, "speed_unknown_reason": WHY}
+    rows = [{"instance": f"{name}:8000", **new} for name in ("fires", "other")]
+    fleet_database(both, rows, [notice, fired("a", "fires:8000")])
     there = web_at(both, END, tmp_path)
     assert "prompts are longer</a>" in browser(there).get("/incidents").text
     assert shown(there, "/targets/fires:8000")["incident"].severity == "page"
     html = browser(there).get("/pools/p").text + browser(there).get("/targets/fires:8000").text
     assert "prompts are longer" in html and "Nothing to do" not in html
+    assert f"Speed unknown on 2 servers: {WHY}." in html
+    assert browser(there).get("/pools/p").text.count(WHY) == 1
 
 
 def test_a_pool_has_the_answer_of_its_worst_incident(web: Web, client: TestClient) -> None:
@@ -170,10 +174,10 @@ def test_a_pool_has_the_answer_of_its_worst_incident(web: Web, client: TestClien
     assert '<pre class="command" tabindex="0">driftwatch explain p</pre>' in html
     view = shown(web, "/pools/p")
     assert [one.instance for one in view["rows"]] == ["fires:8000", "held:8000", "gone:8000"]
-    assert (view["row"].state, view["incidents"][0].id) == ("firing", "a" * 12)
+    assert (view["row"].state, view["first"].id) == ("firing", "a" * 12)
     assert ">firing<" in html and ">acknowledged<" in html and "No baseline is in force" in html
-    assert "<title>24 h of its speed: 80 % to 80 %, " in html
-    assert "<title>24 h of requests in target: 100 % to 100 %, " in html
+    assert "<title>24 h of its speed: 80\xa0% to 80\xa0%, " in html
+    assert "<title>24 h of requests in target: 100\xa0% to 100\xa0%, " in html
 
 
 @contextmanager

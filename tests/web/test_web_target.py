@@ -20,7 +20,7 @@ from driftwatch.web.app import Web
 from driftwatch.web.incidents import page_lines
 from driftwatch.web.page import pool_path, target_path
 from driftwatch.web.plots import marks, signal_plot, signal_title
-from driftwatch.web.signals import COLUMNS, Change, changes, stretches
+from driftwatch.web.signals import COLUMNS, Change, changes, gaps, stretches
 
 PATH = "/targets/host:8000"
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -38,7 +38,7 @@ def test_a_target_has_the_answer_of_explain_and_five_plots(web: Web, firing: Rec
     assert view["signals"]["without_usual"] == "no baseline is in force"
     assert [one.id for one in view["signals"]["incidents"]] == [firing.incident_id]
     assert html.count('class="unit">') == 6
-    assert "Unknown at the end: speed (" in html and 'aria-current="true">3 h' in html
+    assert "Gaps: speed unknown for" in html and 'aria-current="true">3 h' in html
     assert view["until"] - view["since"] < timedelta(hours=3)  # from the first data on
 
 
@@ -120,14 +120,15 @@ def test_a_span_without_a_row_is_unknown_and_means_are_of_sums() -> None:
     assert table[0]["prompt_tokens_mean"] is None
 
 
-def test_a_hang_is_a_gap_and_no_average() -> None:
+def test_a_hang_is_zero_and_has_no_speed() -> None:
     silent = [0.0, 15.0, 75.0, 135.0]
     tokens = [6000.0, 1200.0, 0.0, 0.0]
     minutes = rows(4, seconds_since_last_token=silent, generation_tokens_total=tokens,
                    speed_at_equal_load_ratio=1.0)  # fmt: skip
     table = stretches(minutes, T0, T0 + 4 * MINUTE, 60)
-    assert table["tokens_per_second_per_gpu"].to_list() == [50.0, 10.0, None, None]
+    assert table["tokens_per_second_per_gpu"].to_list() == [50.0, 10.0, 0.0, 0.0]
     assert table["speed_at_equal_load_ratio"].to_list() == [1.0, 1.0, None, None]
+    assert gaps(minutes) == ["hung for 2 min"]
     evidence = {"tokens_per_second_per_gpu": 20.0, "seconds_since_last_token": 135.0}
     hung = replace(CASES["budget"].finding, evidence=evidence)
     title = signal_title(hung, T0 + 4 * MINUTE, T0.date())
@@ -165,6 +166,6 @@ def test_the_plot_of_a_busy_range_is_small_and_its_events_are_text() -> None:
     bands = {"requests_per_forward_pass": (90.0, 99.0)}
     plot, unknown = signal_plot("t", minutes, span, bands, marks(span, [], restarts))
     drawn, lengths = str(plot.svg), "prompts and generations"
-    assert [*unknown.values()] == ["speed", "wait", lengths]
+    assert unknown == ["speed", "wait", lengths]
     assert len(drawn) <= 40_000 and drawn.count('class="band c4"') == 2  # and the legend's
     assert "<b>" not in drawn and "restart, &lt;b&gt;" in drawn
