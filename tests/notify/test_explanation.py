@@ -43,7 +43,8 @@ def _finding(
         (
             {**CALM, **SAME, **SPEED},
             BASELINE,
-            "In target, no limit full, lengths as in the baseline; a loss of 9 % or more would show",
+            "In target, no limit full, lengths as in the baseline; a loss of 9 % or more would "
+            "show",
         ),
         (
             {**CALM, **SAME, **SPEED, "prompt_tokens_mean_ratio": 1.3},
