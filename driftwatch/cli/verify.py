@@ -207,7 +207,7 @@ def _verifications(
         # one that is open is judged by the minutes so far
         judged = [
             judge_at(one, past.minutes, end, plan.slo_of(targets[one.key]))
-            if one.verdict == "open" and one.key in targets
+            if (one.closed_at is None or one.closed_at > end) and one.key in targets
             else one
             for one in verifications
         ]

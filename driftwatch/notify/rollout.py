@@ -10,7 +10,7 @@ from statistics import median
 
 from driftwatch.notify.verification_line import from_to
 from driftwatch.numbers import clean, percent
-from driftwatch.verify.figures import IN_TARGET, ITL, TTFT, WORDS
+from driftwatch.verify.figures import IN_TARGET, ITL, TTFT, WAIT, WORDS
 from driftwatch.verify.verdict import HARM_SHARE, SLOWER, improvement
 from driftwatch.verify.verification import Effect, Verdict, Verification
 
@@ -30,21 +30,27 @@ Rollout = Sequence[Verification]
 
 def rollouts(verifications: Iterable[Verification]) -> list[list[Verification]]:
     """Group verifications into rollouts: same pool and change, each within an hour of the last."""
-    found: dict[tuple[str, ...], list[list[Verification]]] = {}
+    found: list[list[Verification]] = []
     for one in sorted(verifications, key=lambda v: (v.change.at, v.instance, v.engine)):
-        several = found.setdefault((one.pool, *_values(one)), [])
-        if not several or one.change.at - several[-1][-1].change.at >= _TOGETHER:
-            several.append([])
-        several[-1].append(one)
-    every = (rollout for several in found.values() for rollout in several)
-    return sorted(every, key=lambda rollout: rollout[0].change.at)
+        late = (r for r in reversed(found) if one.change.at - r[-1].change.at < _TOGETHER)
+        mine = next((r for r in late if _is_same(r[0], one) and _is_same(r[-1], one)), None)
+        if mine is None:
+            found.append(mine := [])
+        mine.append(one)
+    return found
 
 
-def _values(one: Verification) -> list[str]:
-    """The new settings; a value known only as a lower bound stands for any."""
-    return [
-        f"{n} {now.partition('at least ')[0]}" for n, (_, now) in sorted(one.change.what.items())
-    ]
+def _is_same(one: Verification, other: Verification) -> bool:
+    """Whether both are one change of a pool; a value known only as a lower bound stands for any."""
+    what, also = one.change.what, other.change.what
+    pairs = ((what[name][1], also[name][1]) for name in what.keys() & also.keys())
+    return (
+        one.pool == other.pool
+        and what.keys() == also.keys()
+        and all(
+            a.split(" (")[0] == b.split(" (")[0] or "at least " in (a[:9], b[:9]) for a, b in pairs
+        )
+    )
 
 
 def outcome_of(rollout: Rollout, share: float) -> str:
@@ -58,7 +64,7 @@ def outcome_of(rollout: Rollout, share: float) -> str:
     verdicts = Counter(one.verdict for one in rollout)
     verdict = max(OUTCOMES, key=lambda name: verdicts[name])
     effects = median_effects(rollout)
-    if verdict == "FAIL" and any(one.reason == SLOWER for one in rollout):
+    if verdict == "FAIL" and {one.reason for one in rollout if one.verdict == verdict} == {SLOWER}:
         return SLOWER
     is_short = bool(effects) and _is_short(effects[0], share)
     if (verdict == "PASS" and is_short) or (verdict == "FAIL" and is_better(effects)):
@@ -72,7 +78,8 @@ def _is_short(first: Effect, share: float) -> bool:
 
 def outcome_text(rollout: Rollout, share: float) -> str:
     """``worked: 1.3 → 100 % in target``, ``helped on 2 of 3 servers: 40 → 74 % in target, still
-    below 95 %``; with the reason where it cannot be judged.
+    below 95 %``; with the reason where it cannot be judged. Of a release whose tokens come later
+    ``slower: ITL 25.8 → 31.1 ms; 36 → 0 % in target, requests queued before it too``.
     """
     word, effects = outcome_of(rollout, share), median_effects(rollout)
     if word == OUTCOMES["open"]:
@@ -81,8 +88,18 @@ def outcome_text(rollout: Rollout, share: float) -> str:
         reason = next((one.reason for one in rollout if OUTCOMES[one.verdict] == word), "")
         return f"{word}: {clean(reason)}" if reason else word
     first, rest = effects[0], ""
+    by_name = {one.name: one for one in effects}
+    is_worse = ITL in by_name and improvement(by_name[ITL])[0] < 0
     if word == SLOWER:
-        first = next((one for one in effects if one.name == ITL), first)
+        first = by_name.get(ITL, first)
+    elif word == OUTCOMES["FAIL"] and rollout[0].change.kind == "release" and is_worse:
+        word, wait, whole = "slower", by_name.get(WAIT), by_name.get(TTFT)
+        if first.name == IN_TARGET:
+            rest = f"; {from_to(first)} in target"
+            # a queue that grows with time makes any later minute look worse
+            if first.before < share and wait and whole and wait.before > whole.before / 2:
+                rest += ", requests queued before it too"
+        first = by_name[ITL]
     if word == IN_PART:
         passed = sum(one.verdict == "PASS" for one in rollout)
         some = f" on {passed} of {len(rollout)} servers" if 0 < passed < len(rollout) else ""

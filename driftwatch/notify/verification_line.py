@@ -39,7 +39,7 @@ def verification_line(one: Verification, today: date | None) -> str:
     word, effects = f"{word} {moment(one.closed_at, today)}", _effect_texts(one)
     if not effects or one.verdict == "INCONCLUSIVE":
         return f"{word}: {one.reason}"
-    why = "," if is_slower else "" if one.verdict == "PASS" else f" {one.reason},"
+    why = "" if is_slower or one.verdict == "PASS" else f" {one.reason},"
     missed = one.still_missed_ratio
     still = "" if missed is None else f"; {percent(missed)} of requests still miss a target"
     return f"{word},{why} same traffic before and after: {', '.join(effects)}{still}"

@@ -123,9 +123,9 @@ class Plan:
 
     @property
     def every_pool(self) -> tuple[Pool, ...]:
-        """The configured pools, and those of the database."""
+        """The configured pools, and those that only the database has."""
         stored = {pool.name: pool for pool in self.stored_pools.values()}
-        return (*self.pools, *stored.values())
+        return tuple((stored | {pool.name: pool for pool in self.pools}).values())
 
     def pool_of(self, target: Target) -> Pool:
         """The configured pool, else the stored one, else one named by the ``pool_by`` labels."""

@@ -17,14 +17,21 @@ from statistics import median
 import polars as pl
 
 from driftwatch.collect.schema import KEY
+from driftwatch.incidents.incident import Incident
 from driftwatch.knobs import least_budget
 from driftwatch.model import Slo, TargetKey
-from driftwatch.notify.rollout import MAIN_FIGURES, Rollout, median_effects, outcome_of, rollouts
+from driftwatch.notify.rollout import (
+    MAIN_FIGURES,
+    Rollout,
+    median_effects,
+    outcome_of,
+    rollouts,
+)
 from driftwatch.notify.verification_line import effect_text, minutes_text
 from driftwatch.numbers import clean, cut, knob, plural
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import of_pool
-from driftwatch.report.incidents import moves_text
+from driftwatch.report.incidents import diagnosis_of, keys_of, moves_text
 from driftwatch.report.material import Material
 from driftwatch.report.report import ForecastError, Record
 from driftwatch.report.result import last_restarts, starts_text
@@ -80,6 +87,26 @@ def done_text(material: Material, changed: Rollout) -> str:
     return ", ".join([*texts, *_advised(material, rollouts(changed)[-1][0])])
 
 
+def came_text(rollout: Rollout) -> str:
+    """``vllm 0.32.0 → 0.33.0 came Fri 10:00``."""
+    change = rollout[0].change
+    texts = (
+        f"{clean(name)} {clean(was)} → {clean(now)}" for name, (was, now) in change.what.items()
+    )
+    return f"{', '.join(texts)} came {day_time(change.at - _MINUTE)}"
+
+
+def blamed_release(material: Material, incident: Incident) -> list[Verification]:
+    """The last release that its servers got before it, where its page blames one; else empty."""
+    diagnosis = diagnosis_of(incident)
+    if diagnosis is None or diagnosis.leaf != "version_change":
+        return []
+    keys, began = set(keys_of(incident)), max(one.since for one in incident.servers)
+    releases = (v for v in material.verifications if v.change.kind == "release" and v.key in keys)
+    before = rollouts(one for one in releases if one.change.at <= began)
+    return before[-1] if before else []
+
+
 def _advised(material: Material, one: Verification) -> list[str]:
     given = advice_before(material, one)
     if given is None:
@@ -120,7 +147,11 @@ def share_of(material: Material, pool: str) -> float:
 
 def _outcome(material: Material, rollout: Rollout) -> str:
     outcome = outcome_of(rollout, share_of(material, rollout[0].pool))
-    return outcome if _has_advised(material, rollout[0]) else f"{outcome} with another value"
+    return (
+        outcome
+        if _has_advised(material, rollout[0])
+        else f"{outcome} with another value than advised"
+    )
 
 
 def _has_advised(material: Material, one: Verification) -> bool:
@@ -228,9 +259,17 @@ def _without_change(material: Material, given: TargetAdvice) -> tuple[str, str]:
     if given.at < material.since:
         return _NOT_SEEN, f"{advised} {_NOT_SEEN}"
     again = last_restarts(material, given.pool, given.at, material.until)
-    answered, _ = material.confirmed.get((given.pool, given.moves[0].knob), (given.at, 0.0))
-    if again.is_empty() or answered >= again["end"][0] - CELL:
-        why = "a person says so" if answered > given.at else "no server restarted since"
+    move = given.moves[0]
+    answered, _ = material.confirmed.get((given.pool, move.knob), (given.at, 0.0))
+    answered = max(answered, given.at)
+    why = "a person says so" if answered > given.at else "no server restarted since"
+    last = again["end"][-1] if len(again) else given.at
+    now = of_pool(material, given.pool).filter(pl.col("end") > last).sort("end")
+    levels = now.drop_nulls(_LEVEL).unique(KEY, keep="last")[_LEVEL].to_list()
+    is_same = move.knob == SEQS and set(levels) == {move.from_value}
+    if is_same:
+        why = f"{knob(levels[0])} still runs"
+    if is_same or again.is_empty() or answered >= again["end"][0] - CELL:
         return _NOT_MADE, f"{advised} {_NOT_MADE}: {why}"
     return _UNCONFIRMED, f"{advised} {_UNCONFIRMED}: what did {starts_text(again)} change?"
 

@@ -17,9 +17,10 @@ from driftwatch.notify.rollout import (
     outcome_text,
     rollouts,
 )
-from driftwatch.numbers import clean, cut, duration, knob
-from driftwatch.report.cells import CELL
-from driftwatch.report.changes import Exceeded, exceeded_settings, share_of
+from driftwatch.numbers import clean, cut, duration, knob, plural
+from driftwatch.report.cells import CELL, REASONS
+from driftwatch.report.changes import Exceeded, blamed_release, exceeded_settings, share_of
+from driftwatch.report.costs import between, of_pool
 from driftwatch.report.incidents import (
     RETUNE,
     action_of,
@@ -27,9 +28,11 @@ from driftwatch.report.incidents import (
     asks_nothing,
     family_of,
     instead_of,
+    keys_of,
     moves_text,
     of_week,
     over_at,
+    problem,
     subject_of,
 )
 from driftwatch.report.material import Material
@@ -40,7 +43,7 @@ from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.changes import advised_by, number_of
 
 _WHY_LIMIT = 120
-_SAME_ROLLOUT = timedelta(hours=1)
+_SAME_ROLLOUT, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
 def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...]:
@@ -76,7 +79,11 @@ def _open(material: Material) -> Iterator[Decision]:
         age = f"open {duration((material.until - one.started_at).total_seconds())}"
         kind: DecisionKind = one.severity
         if moves and family_of(one) == RETUNE:
-            kind, text = "retune", f"re-tune {moves_text(moves)}, {age}"
+            if _is_made(material, one, one.started_at):
+                continue
+            kind, text = "retune", _retune(material, one, age)
+        elif release := blamed_release(material, one):
+            text = f"{_back(material, one, release)}; {age}"
         else:
             by = f", acknowledged by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
             do = f": {asks}" if (asks := action_of(one)) else ""
@@ -86,20 +93,61 @@ def _open(material: Material) -> Iterator[Decision]:
             yield Decision(kind=kind, subject=subject_of(one), what=text, since=one.started_at)
 
 
+def _retune(material: Material, one: Incident, age: str) -> str:
+    """What a ticket to re-tune asks; while an engine is slow, no simulation knows what helps."""
+    slow = _open_of(material, one.pool, "speed")
+    if slow:
+        is_back = any(blamed_release(material, other) for other in slow)
+        when = "the release is taken back" if is_back else "its servers have their speed again"
+        command = f"driftwatch recommend {clean(one.pool)}{material.options}"
+        return f"re-tune once {when}, {age}: {command}"
+    advice = None if one.page is None else one.page.advice
+    is_more = advice is not None and advice.instead  # replicas beside the change
+    what = f": {action_of(one)}" if is_more else f" {moves_text(advised_moves(one))}"
+    return f"re-tune{what}, {age}"
+
+
+def _open_of(material: Material, pool: str, family: str) -> list[Incident]:
+    """The open incidents of a pool and family."""
+    mine = (o for o in of_week(material) if o.pool == pool and family_of(o) == family)
+    return [one for one in mine if over_at(one, material) is None]
+
+
+def _back(material: Material, one: Incident, release: Rollout) -> str:
+    """``go back to vllm 0.32.0 (0.33.0 came Fri 10:00): 4 of 4 servers 21 % slower …``."""
+    change, cells = release[0].change, of_pool(material, one.pool, keys_of(one))
+    back = ", ".join(
+        f"{clean(name)} {clean(was)} ({clean(now)} came {day_time(change.at - _MINUTE)})"
+        for name, (was, now) in change.what.items()
+    )
+    servers = plural(of_pool(material, one.pool).n_unique(["instance", "engine"]), "server")
+    slower = problem(family_of(one), [one]).partition(" than ")[0]
+    text = f"go back to {back}: {len(keys_of(one))} of {servers} {slower}"
+    before = between(cells, release[-1].change.at, one.started_at)
+    seconds = {reason: float(before[reason].sum()) for reason in REASONS}
+    why = max(seconds, key=lambda reason: seconds[reason])
+    if seconds[why] > float(before["seconds"].sum()) / 2:
+        text += f", first seen {day_time(one.started_at)}: {why} before"
+    return text
+
+
+def _is_made(material: Material, one: Incident, since: datetime) -> bool:
+    """Whether a change that it advises was made: its verification says whether to keep it."""
+    return any(
+        v.pool == one.pool
+        and since <= v.change.at < material.until
+        and advised_by(v.change, advised_moves(one))
+        for v in material.verifications
+    )
+
+
 def _advice(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
     """What incidents that are over left to decide, the costliest first."""
     by_id = {one.id: one for one in material.incidents}
     for row in moved:
         one = by_id[row.incidents[-1].id]
-        # made already: its verification says whether to keep it
-        made = [
-            v
-            for v in material.verifications
-            if v.pool == row.pool
-            and row.start <= v.change.at < material.until
-            and advised_by(v.change, advised_moves(one))
-        ]
-        if row.end is None or made or row.result.startswith(("worked", IN_TARGET_AGAIN)):
+        is_answered = row.result.startswith(("worked", IN_TARGET_AGAIN))
+        if row.end is None or row.is_followed or is_answered or _is_made(material, one, row.start):
             continue
         when = "before it happens again"
         if row.drift is not None and row.drift.end <= row.end:
@@ -141,7 +189,13 @@ def _verified(material: Material, answered: Collection[str]) -> Iterator[Decisio
         for one in material.verifications
         if one.closed_at is not None and one.closed_at >= material.since
     ]
-    for several in rollouts(closed):
+    asked = [
+        release.id
+        for pool in {one.pool for one in closed}
+        for one in _open_of(material, pool, "speed")
+        for release in blamed_release(material, one)
+    ]
+    for several in rollouts(one for one in closed if one.id not in asked):
         pool, last = several[0].pool, several[-1].change
         outcome = outcome_of(several, share_of(material, pool))
         # what was changed again since then is no question any more
@@ -252,8 +306,8 @@ def _setting_question(
     value, at = "N" if likely is None else knob(likely), minute(again["end"][0] - CELL)
     record = f"driftwatch verify {subject} --setting {name}={value} --at {at}{material.options}"
     what = (
-        f"what is {name} since {starts_text(again)}? Nobody confirmed it; {known}. Record it: "
-        f"{record}, and correct driftwatch.yaml"
+        f"what is {name} since {starts_text(again)}? Nobody confirmed it; {known}. Correct "
+        f"driftwatch.yaml, and record it: {record}"
     )
     return Decision(kind="question", subject=subject, what=what, since=since)
 

@@ -25,6 +25,10 @@ _SPAN, _EVENT = 1, 3  # colours of incidents and of changes
 _NO_BREAK, _JOINER = "\N{NO-BREAK SPACE}", "\N{WORD JOINER}"
 _BEFORE_UNIT = re.compile(r" (?=%)|(?<=\d) (?=(?:h|min|s|ms|d|PASS|FAIL)\b)")
 _AT = re.compile(r"--at [\dT:-]+Z")  # a command's time
+# a command, up to the end of its sentence or cell
+_COMMAND = re.compile(
+    r"driftwatch (?:ack|baseline|explain|recommend|report|verify) [^<;]*?(?=  #|[;<]|$)"
+)
 _RANGE = re.compile(r"(?<=[\dkM%])–(?=\d)")
 
 
@@ -59,8 +63,9 @@ def _drawn(template: str, report: Report) -> str:
 
 
 def _unbroken(html: str) -> str:
-    """A figure, its range and its unit stay on one line."""
+    """A figure, its range and its unit stay on one line; commands are monospaced."""
     html = _BEFORE_UNIT.sub(_NO_BREAK, html).replace(" → ", f"{_NO_BREAK}→{_NO_BREAK}")
+    html = _COMMAND.sub(r"<code>\g<0></code>", html)
     html = _AT.sub(r'<span class="at">\g<0></span>', html)
     return _RANGE.sub(f"–{_JOINER}", html)
 

@@ -6,7 +6,9 @@ A drift has one size in a report: the mean of its whole stretch over the usual m
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import polars as pl
 
@@ -18,11 +20,22 @@ from driftwatch.report.material import Material
 from driftwatch.report.report import Lengths, Stretch
 
 HOUR = timedelta(hours=1)
+_LASTS = 2 * HOUR  # a shorter drift beside another one has no row of its own
 STEMS = ("prompt_tokens", "generation_tokens")
 # a mean of fewer requests jumps by itself
 _LEAST_REQUESTS = 30
 # lengths of an hour that are so far from the usual ones are worth a sentence
 _FAR = math.log(1.25)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Lengths that are far from the usual ones, over a time in which the same ones are."""
+
+    text: str  # prompts ×2.3; generations ×1.7 and prompts ×1.5
+    stretch: Stretch
+    follows: bool  # another one
+    is_followed: bool  # by another one
 
 
 def hour_of() -> pl.Expr:
@@ -38,22 +51,37 @@ def pool_lengths(material: Material, pool: str) -> tuple[Lengths, Lengths]:
     return prompts, generations
 
 
-def drift_of(
-    material: Material, pool: str, start: datetime, end: datetime
-) -> tuple[str, Stretch] | None:
-    """(``prompts ×2.3``, when): the largest drift of a pool's lengths in a stretch, of the size
-    that the pool's row has; None where no length was far from the usual one.
+def drifts_of(material: Material, pool: str, start: datetime, end: datetime) -> list[Drift]:
+    """The drifts of a pool's lengths in a stretch, by time: of prompts and of generations the
+    largest one, of the size that the pool's row has; cut where the other one begins or ends.
     """
-    far = [
-        (stem, one)
+    every = [
+        (f"{stem.removesuffix('_tokens')}s {times(one.ratio)}", one)
         for stem, lengths in zip(STEMS, pool_lengths(material, pool), strict=True)
         for one in lengths.stretches
-        if one.start < end and one.end > start
     ]
-    if not far:
-        return None
-    stem, largest = max(far, key=lambda pair: abs(math.log(pair[1].ratio)))
-    return f"{stem.removesuffix('_tokens')}s {times(largest.ratio)}", largest
+    every.sort(key=lambda pair: -abs(math.log(pair[1].ratio)))
+    found = next((pair for pair in every if pair[1].start < end and pair[1].end > start), None)
+    if found is None:
+        return []
+    text, largest = found
+    beside = [
+        (words, one)
+        for words, one in every
+        if words.split()[0] != text.split()[0]
+        and min(one.end, largest.end) - max(one.start, largest.start) >= _LASTS
+    ]
+    edges = {at for _, one in beside for at in (one.start, one.end)}
+    cuts = [at for at in sorted(edges) if largest.start + HOUR < at < largest.end - HOUR]
+    drifts = []
+    for first, last in pairwise([largest.start, *cuts, largest.end]):
+        also = [
+            words for words, one in beside if one.start - HOUR < first and one.end + HOUR > last
+        ]
+        stretch = largest.model_copy(update={"start": first, "end": last})
+        whole = " and ".join([text, *also])
+        drifts.append(Drift(whole, stretch, first > largest.start, last < largest.end))
+    return [one for one in drifts if one.stretch.start < end and one.stretch.end > start]
 
 
 def _lengths(stem: str, cells: pl.DataFrame, usual: float | None) -> Lengths:

@@ -13,10 +13,16 @@ from driftwatch.collect.schema import KEY
 from driftwatch.incidents.incident import Incident
 from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import TargetKey
-from driftwatch.notify.rollout import outcome_text, rollouts
+from driftwatch.notify.rollout import Rollout, outcome_text, rollouts
 from driftwatch.numbers import clean, duration
 from driftwatch.report.cells import CELL, HOUR_SECONDS
-from driftwatch.report.changes import compared_text, done_text, share_of
+from driftwatch.report.changes import (
+    blamed_release,
+    came_text,
+    compared_text,
+    done_text,
+    share_of,
+)
 from driftwatch.report.costs import (
     between,
     given_up,
@@ -29,6 +35,7 @@ from driftwatch.report.costs import (
     unanswered,
 )
 from driftwatch.report.incidents import (
+    BY_SPEED,
     RETUNE,
     advised_text,
     ended_because,
@@ -41,10 +48,10 @@ from driftwatch.report.incidents import (
     reported,
     subject_of,
 )
-from driftwatch.report.lengths import drift_of
+from driftwatch.report.lengths import Drift, drifts_of
 from driftwatch.report.material import Material
 from driftwatch.report.outside import outside
-from driftwatch.report.report import Moved, Range, Stretch
+from driftwatch.report.report import ELSEWHERE, Moved, Range
 from driftwatch.report.result import (
     LATER,
     UNKNOWN_CHANGE,
@@ -56,12 +63,10 @@ from driftwatch.report.result import (
 )
 from driftwatch.verify.verification import Verification
 
-# an engine that is slow or hangs costs GPU time; anything else costs requests
-BY_SPEED = ("speed", "stuck")
 _TRAFFIC = "traffic"
 _MOMENT = timedelta(microseconds=1)
 _CELL_KEY = [*KEY, "end"]
-_ELSEWHERE = Range(reason="another row has them")
+_ELSEWHERE = Range(reason=ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +75,7 @@ class Cause:
 
     family: str
     episodes: Sequence[Incident]  # by start
-    drift: tuple[str, Stretch] | None  # which lengths were far from the usual ones, and when
+    drift: Drift | None  # of lengths
     cells: pl.DataFrame  # no cell belongs to two causes
     touched: pl.DataFrame  # of them and those that another cause has
 
@@ -84,29 +89,31 @@ def causes_of(material: Material) -> list[Cause]:
     """Pages and tickets of the week by cause; those of an engine that is slow or hangs first.
 
     One server that is slow or hangs is another cause than the next one. A ticket to re-tune is
-    about the same drift as the pages of its pool meanwhile. What two causes touch belongs to the
-    first.
+    about the same drift as the pages of its pool meanwhile. A second drift inside the first begins
+    another cause. What two causes touch belongs to the first.
     """
     groups: dict[tuple[Any, ...], list[Incident]] = {}
-    drifts: dict[tuple[Any, ...], tuple[str, Stretch] | None] = {}
+    drifts: dict[tuple[Any, ...], Drift | None] = {}
     for one in of_week(material):
         if one.severity != "notice":
             family = _TRAFFIC if family_of(one) == RETUNE else family_of(one)
             servers = keys_of(one) if family in BY_SPEED and len(keys_of(one)) == 1 else ()
-            drift = None
-            if family == _TRAFFIC:
-                end = over_at(one, material) or material.until
-                drift = drift_of(material, one.pool, one.started_at, end)
-            key = family, one.pool, servers, None if drift is None else drift[1].start
-            groups.setdefault(key, []).append(one)
-            drifts[key] = drift
+            end = over_at(one, material) or material.until
+            is_traffic = family == _TRAFFIC
+            own: list[Drift | None] = []
+            if is_traffic:
+                own += drifts_of(material, one.pool, one.started_at, end)
+            for drift in own or [None]:
+                key = family, one.pool, servers, None if drift is None else drift.stretch.start
+                groups.setdefault(key, []).append(one)
+                drifts[key] = drift
     found, taken = [], material.cells.clear()
-    for key, own in sorted(groups.items(), key=lambda g: g[0][0] not in BY_SPEED):
+    for key, several in sorted(groups.items(), key=lambda g: g[0][0] not in BY_SPEED):
         family, drift = key[0], drifts[key]
-        touched = _cells_of(material, family, own, drift)
+        touched = _cells_of(material, family, several, drift)
         mine = touched.join(taken, on=_CELL_KEY, how="anti")
         taken = pl.concat([taken, mine])
-        found.append(Cause(family, own, drift, mine, touched))
+        found.append(Cause(family, several, drift, mine, touched))
     return found
 
 
@@ -128,21 +135,35 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
     start = min(one.started_at for one in episodes)
     touched = cells["end"].unique().sort().to_list()
     first, last = (touched[0] - CELL, touched[-1]) if touched else (start, start)
-    ends = [_over(one, material, cause.drift) for one in episodes]
+    spans = [(one.started_at, _over(one, material, cause.drift)) for one in episodes]
+    drift = None if cause.drift is None else cause.drift.stretch
+    if drift is not None and cause.drift is not None:  # up to the next drift, from the last one
+        start = max(start, drift.start) if cause.drift.follows else start
+        if cause.drift.is_followed:
+            spans = [(begin, min(end or drift.end, drift.end)) for begin, end in spans]
+    ends = [end for _, end in spans]
     end = None if None in ends else max(one for one in ends if one is not None)
-    changed = _verifications(material, episodes, end)
+    release = [one for incident in episodes for one in blamed_release(material, incident)]
+    made = _verifications(material, cause, start, end)
+    # a release is no answer to longer lengths
+    came = [one for one in made if family == _TRAFFIC and one.change.kind == "release"]
+    changed = release + [one for one in made if one not in came]
     subjects = {subject_of(one) for one in episodes}
     meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
-    drift = None if cause.drift is None else cause.drift[1]
     again = restarts_of(material, episodes, end, drift)
-    done = done_text(material, changed) if changed else _done(family, episodes, again, cells)
+    again = again.filter(pl.col("end") > start)
+    done = done_text(material, changed) if changed else _done(family, episodes, again, cells, came)
+    if release and changed == release:
+        done = f"{came_text(release)}; not taken back"
     rollout = rollouts(changed)[-1] if changed else []
     if rollout and (again.is_empty() or any(one.effects for one in rollout)):
         result, compared = outcome_text(rollout, share_of(material, pool)), compared_text(rollout)
         result = "; ".join(filter(None, (result, over_text(material, cause.drift))))
     else:  # verify compared no minutes, or found no change
-        result, compared = result_of(material, family, episodes, again, (first, last), cause.drift)
-        if rollout:
+        result, compared = result_of(
+            material, family, episodes, again, (first, last), spans, cause.drift
+        )
+        if rollout or came:
             result = result.replace(UNKNOWN_CHANGE, "")
     is_elsewhere = cells.is_empty() and not cause.touched.is_empty()
     return Moved(
@@ -152,8 +173,9 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
         what=_what(cause),
         start=start,
         end=end,
-        is_still=drift is not None and not is_over(material, drift),
+        is_still=cause.drift is not None and not is_over(material, cause.drift),
         drift=drift,
+        is_followed=cause.drift is not None and cause.drift.is_followed,
         counted_from=first,
         counted_to=last,
         counted_hours=len(touched) * CELL / timedelta(hours=1),
@@ -170,7 +192,7 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
     )
 
 
-def _over(one: Incident, material: Material, drift: tuple[str, Stretch] | None) -> datetime | None:
+def _over(one: Incident, material: Material, drift: Drift | None) -> datetime | None:
     """When the trouble of an incident was over; of a ticket to re-tune, which looks at whole days,
     the lengths say it, and of an engine that was slow or hung its last such minute.
     """
@@ -179,7 +201,7 @@ def _over(one: Incident, material: Material, drift: tuple[str, Stretch] | None) 
         return min(over, max(one.last_true_at, one.started_at))
     if over is None or drift is None or family_of(one) != RETUNE:
         return over
-    return max(one.started_at, min(over, drift[1].end))
+    return max(one.started_at, min(over, drift.stretch.end))
 
 
 def _what(cause: Cause) -> str:
@@ -189,7 +211,7 @@ def _what(cause: Cause) -> str:
         return f"no token for {duration(stuck + STUCK_SECONDS * hangs(cause.cells))}"
     if cause.family == _TRAFFIC:
         if cause.drift is not None:
-            return cause.drift[0]
+            return cause.drift.text
         if (lengths := page_lengths(cause.episodes)) is not None:
             return lengths
     return problem(family_of(cause.episodes[0]), cause.episodes)
@@ -199,7 +221,7 @@ def _cells_of(
     material: Material,
     family: str,
     episodes: Sequence[Incident],
-    drift: tuple[str, Stretch] | None,
+    drift: Drift | None,
 ) -> pl.DataFrame:
     """The cells that incidents cover, each once.
 
@@ -208,8 +230,9 @@ def _cells_of(
     longer.
     """
     parts = [material.cells.clear()]
-    if drift is not None and drift[1].ratio > 1:
-        parts.append(between(of_pool(material, episodes[0].pool), drift[1].start, drift[1].end))
+    while_longer = None if drift is None else (drift.stretch.start, drift.stretch.end)
+    if drift is not None and while_longer and drift.stretch.ratio > 1:
+        parts.append(between(of_pool(material, episodes[0].pool), *while_longer))
     for one in episodes:
         end = _over(one, material, drift)
         # what keeps an incident open is not its cost
@@ -224,32 +247,46 @@ def _cells_of(
             if family != "speed":
                 start, last = missing_stretch(material, mine, start, last)
             parts.append(between(mine, start, max(last, start + _MOMENT)))
-    return pl.concat(parts).unique(_CELL_KEY, maintain_order=True)
+    cells = pl.concat(parts).unique(_CELL_KEY, maintain_order=True)
+    if drift is not None and drift.follows:
+        cells = cells.filter(pl.col("end") > drift.stretch.start)
+    if drift is not None and drift.is_followed:
+        cells = cells.filter(pl.col("end") <= drift.stretch.end)
+    return cells
 
 
 def _verifications(
-    material: Material, incidents: Sequence[Incident], end: datetime | None
+    material: Material, cause: Cause, began: datetime, end: datetime | None
 ) -> list[Verification]:
-    """Verifications of the changes that incidents advised, and of others on their servers from
+    """Verifications of the changes that its incidents advised, and of others on their servers from
     their begin to an hour after their end.
     """
-    keys = {key for one in incidents for key in keys_of(one)}
-    ids, began = {one.id for one in incidents}, min(one.started_at for one in incidents)
+    keys = {key for one in cause.episodes for key in keys_of(one)}
+    ids, is_part = {one.id for one in cause.episodes}, cause.drift is not None
     last = material.until if end is None else end + LATER
     return [
         one
         for one in material.verifications
         if one.change.at < material.until
-        and (one.incident_id in ids or (one.key in keys and began <= one.change.at <= last))
+        and (
+            (one.incident_id in ids and not is_part)
+            or ((one.incident_id in ids or one.key in keys) and began <= one.change.at <= last)
+        )
     ]
 
 
 def _done(
-    family: str, episodes: Sequence[Incident], again: pl.DataFrame, cells: pl.DataFrame
+    family: str,
+    episodes: Sequence[Incident],
+    again: pl.DataFrame,
+    cells: pl.DataFrame,
+    came: Rollout,
 ) -> str:
-    """Without a known change: restarts, how it ended, or who acknowledged; and what was advised."""
+    """Without a known change of a setting: the release that ``came``, restarts, how it ended, or
+    who acknowledged; and what was advised.
+    """
     if not again.is_empty():
-        done = restarts_text(again)
+        done = came_text(came) if came else restarts_text(again)
     elif (reason := ended_because(episodes)) is not None:
         return reason
     else:

@@ -11,6 +11,9 @@ Floats = tuple[float | None, ...]
 DecisionKind = Literal["page", "retune", "ticket", "advice", "verification", "question", "setting"]
 
 
+ELSEWHERE = "another row has them"  # reason of requests that another cause cost
+
+
 class Range(Document):
     """A figure with the bounds that the data leave; None beside a reason."""
 
@@ -76,6 +79,7 @@ class Moved(Document):
     end: datetime | None  # when the last was over; None = open
     is_still: bool = False  # lengths were still far from the usual ones at the report's end
     drift: Stretch | None  # in which lengths were far from the usual ones; None = they were not
+    is_followed: bool = False  # then lengths moved once more: another cause
     counted_from: datetime  # what it cost is counted in ten minutes from here
     counted_to: datetime
     counted_hours: float  # in so many hours between them
@@ -135,9 +139,8 @@ class Record(Document):
     is_whole: bool  # eight weeks are stored
     advised: int  # the sum of:
     outcomes: dict[str, int]  # worked, not confirmed, not made … → how many
-    unknown: tuple[
-        str, ...
-    ]  # advised settings without a known change: pool, setting, time, restart since
+    # advised settings without a known change: pool, setting, time, restart since
+    unknown: tuple[str, ...]
     forecast_errors: dict[str, ForecastError]
 
 

@@ -13,7 +13,8 @@ from driftwatch.model import Slo
 from driftwatch.numbers import duration, percent_range, plural, times
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import between, in_target, of_pool, wander
-from driftwatch.report.incidents import keys_of, over_at
+from driftwatch.report.incidents import keys_of
+from driftwatch.report.lengths import Drift
 from driftwatch.report.material import Material
 from driftwatch.report.report import Range, Stretch
 from driftwatch.report.week import day_time
@@ -24,7 +25,7 @@ UNKNOWN_CHANGE = "; what the restart changed is not known"
 _AFTER = timedelta(hours=2)
 LATER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
 _RECOVERED = 0.95  # of the usual speed
-_LAST_CELLS = 36  # six hours: a speed of ten minutes wanders
+_NEXT_CELLS = 36  # of six hours: a speed of ten minutes wanders
 _ALIKE = 1.25  # loads that differ by less are alike
 _LEAST_CELLS = 3
 _LOAD = ("requests", "prompts")
@@ -43,7 +44,7 @@ def restarts_of(
     keys = tuple({key: None for one in incidents for key in keys_of(one)})
     mine = of_pool(material, incidents[0].pool, keys)
     last = (end or material.until) + LATER
-    if drift is not None and is_over(material, drift):
+    if drift is not None and drift.end < material.until - LATER:
         last = min(last, drift.end)
     after = between(mine, min(one.started_at for one in incidents), last)
     return after.filter(pl.col("restarted").fill_null(value=False)).sort("end")
@@ -68,16 +69,16 @@ def starts_text(again: pl.DataFrame) -> str:
     return f"the restart of {day_time(again['end'][0] - CELL)} ({servers})"
 
 
-def is_over(material: Material, drift: Stretch) -> bool:
-    """Whether lengths were as usual again before the week's end."""
-    return drift.end < material.until - LATER
+def is_over(material: Material, drift: Drift) -> bool:
+    """Whether it ended before the week did: lengths were as usual again, or moved once more."""
+    return drift.stretch.end < material.until - LATER
 
 
-def over_text(material: Material, drift: tuple[str, Stretch] | None) -> str:
+def over_text(material: Material, drift: Drift | None) -> str:
     """``prompts back to normal Sat 10:00``; empty where they are not."""
-    if drift is None or not is_over(material, drift[1]):
+    if drift is None or drift.is_followed or not is_over(material, drift):
         return ""
-    return f"{drift[0].split()[0]} back to normal {day_time(drift[1].end)}"
+    return f"{drift.text.split()[0]} back to normal {day_time(drift.stretch.end)}"
 
 
 def restarts_text(again: pl.DataFrame) -> str:
@@ -93,16 +94,17 @@ def result_of(
     incidents: Sequence[Incident],
     again: pl.DataFrame,
     span: tuple[datetime, datetime],
-    drift: tuple[str, Stretch] | None,
+    spans: Sequence[tuple[datetime, datetime | None]],
+    drift: Drift | None,
 ) -> tuple[str, str]:
     """RESULT, and which minutes it compares: (``in target since then: 10 → 99 %; what the restart
     changed is not known``, ``4 servers …``).
 
     Without a restart how long it lasted. ``again``: from :func:`restarts_of`; ``span``: from the
-    first missed request to the last.
+    first missed request to the last; ``spans``: begin and end of each incident, None = open.
     """
     over = over_text(material, drift)
-    still = [one.started_at for one in incidents if over_at(one, material) is None]
+    still = [begin for begin, end in spans if end is None]
     is_open = f"open {duration((material.until - min(still)).total_seconds())}" if still else ""
     if not again.is_empty():
         judged, compared = _judged(material, family, incidents, again, span)
@@ -114,9 +116,9 @@ def result_of(
     if family == "stuck":
         return "over by itself", ""
     covered, last = timedelta(0), material.since - _AFTER
-    for one in incidents:  # what overlaps counts once
-        end = material.until if one.resolved_at is None else min(one.last_true_at, one.resolved_at)
-        covered += max(end - max(one.started_at, last), timedelta(0))
+    for begin, ended in spans:  # what overlaps counts once
+        end = ended or material.until
+        covered += max(end - max(begin, last), timedelta(0))
         last = max(last, end)
     speed = _speed(material, incidents, last) if family == "speed" else None
     now = "" if speed is None else f", then {_range(speed)} of the usual speed"
@@ -206,7 +208,7 @@ def _speed(material: Material, incidents: Sequence[Incident], since: datetime) -
     speeds = mine.filter(pl.col("end") > since)["speed_at_equal_load_ratio"].drop_nulls()
     if speeds.is_empty():
         return None
-    mean, error = float(speeds.tail(_LAST_CELLS).to_numpy().mean()), wander(mine)
+    mean, error = float(speeds.head(_NEXT_CELLS).to_numpy().mean()), wander(mine)
     return Range(low=mean - error, high=mean + error)
 
 

@@ -19,11 +19,12 @@ from driftwatch.numbers import (
     times,
     tokens,
 )
-from driftwatch.report.blind import UNSEEN, blind_texts
+from driftwatch.report.blind import UNSEEN, blind_texts, some_of
 from driftwatch.report.blind import not_judged_text as not_judged_text
 from driftwatch.report.changes import UNKNOWN
-from driftwatch.report.moved import BY_SPEED
+from driftwatch.report.incidents import BY_SPEED
 from driftwatch.report.report import (
+    ELSEWHERE,
     Lengths,
     Moved,
     Outside,
@@ -40,8 +41,7 @@ from driftwatch.verify.figures import IN_TARGET
 
 MOVED = "MOVED"  # the label of the table of what moved
 HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
-# so many decisions and causes stand on the top screen; the rest stands below it
-MOST_DECISIONS, MOST_MOVED = 3, 8
+MOST_MOVED = 8  # causes on the top screen; the rest stands below it
 _MOST_NAMED = 3  # servers on the top screen; more are counted
 # a week with data from later on is a part of a week
 _WHOLE_WITHIN = timedelta(hours=1)
@@ -89,7 +89,8 @@ def hours_text(hours: float) -> str:
 def missed_text(missed: Range) -> str:
     """``414k requests missed``, ``300–400 requests missed``; else why it is unknown."""
     if missed.low is None or missed.high is None:
-        return f"requests missed unknown: {missed.reason}"
+        unknown = "" if missed.reason == ELSEWHERE else " unknown"
+        return f"requests missed{unknown}: {missed.reason}"
     low, high = compact(missed.low), compact(missed.high)
     return f"{low if low == high else f'{low}–{high}'} requests missed"
 
@@ -177,11 +178,9 @@ def head(report: Report) -> list[str]:
 
 def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     """Label and lines of the top screen, in order; of the table only what does not stand in it."""
-    several = report.for_you[:MOST_DECISIONS]
-    numbers = [f"{at}. " for at in range(1, len(several) + 1)] if len(several) > 1 else [""]
-    decided = [f"{n}{one.subject}: {one.what}" for n, one in zip(numbers, several, strict=False)]
-    more = len(report.for_you) - len(decided)
-    yield "FOR YOU", [*decided, *([f"{more} more: --html"] if more else [])] or ["nothing"]
+    asks = [f"{one.subject}: {one.what}" for one in report.for_you]
+    numbered = [f"{at}. {ask}" for at, ask in enumerate(asks, 1)]
+    yield "FOR YOU", (numbered if len(asks) > 1 else asks) or ["nothing"]
     more = len(report.moved) - MOST_MOVED
     rest = [f"{more} more: --html"] if more > 0 else []
     yield MOVED, rest if report.moved else [f"nothing{_quiet_text(report)}"]
@@ -274,9 +273,7 @@ def advice_text(record: Record) -> str:
         text += f"; forecasts off by {', '.join(off)}"
         few = errors[shown[0]].n
         text += " (median)" if few >= _FEW_FORECASTS else f" ({plural(few, 'change')})"
-    more = len(record.unknown) - _MOST_NAMED
-    unknown = [*record.unknown[:_MOST_NAMED], *([f"{more} more: --json"] if more > 0 else [])]
-    return "; ".join([text, *unknown])
+    return some_of([text, *record.unknown], _MOST_NAMED + 1)
 
 
 def _off_text(name: str, off: float) -> str:

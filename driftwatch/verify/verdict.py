@@ -75,14 +75,17 @@ def verified(
             f"{load:.3g} requests/s arrived in the minutes compared; limits of a difference are "
             f"{100 * confidence:.0f} % intervals, with the engine's usual variation in them"
         )
+    still = _still_missed(pairs.after, slo)
     primary, verdict, reason, more = _judge(effects, opened.change.kind, forecast, pairs.minutes)
+    if reason == SLOWER and still is not None:
+        reason = f"{WORDS[primary or E2E]} rose"
     return opened.model_copy(
         update={
             "closed_at": at,
             "verdict": verdict,
             "reason": reason,
             "effects": tuple(effects[n][0] for n in sorted(effects, key=lambda n: n != primary)),
-            "still_missed_ratio": _still_missed(pairs.after, slo),
+            "still_missed_ratio": still,
             "matched_minutes": pairs.minutes,
             "more_minutes": more,
             "notes": tuple(notes),

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from report_cases import BEGAN, WEEK, cell, cells, incident, page, reported, verification
 
-from driftwatch.model import Slo
-from driftwatch.notify.page import Amount
+from driftwatch.model import Advice, Diagnosis, KnobMove, Reason, Slo
+from driftwatch.notify.page import Amount, First, Line
 from driftwatch.report import words
 from driftwatch.report.cells import cells_of
 from driftwatch.report.html import as_html
@@ -21,6 +21,9 @@ from driftwatch.report.result import UNKNOWN_CHANGE
 from driftwatch.store.minute_columns import STORED_SCHEMA
 
 ENDED = BEGAN + timedelta(minutes=61)
+THROTTLED = Diagnosis(
+    "t", "gpu_throttled", (), meaning="slower at equal load with the GPU clock down"
+)
 RATIO = {"prompt_tokens_mean_ratio": Amount(value=2.34, unit="1")}
 HUNG = [
     cell(10 * n, stuck_seconds=600.0, lost_seconds=600.0, lost_gpu_seconds=600.0)
@@ -205,10 +208,50 @@ def _slow(name: str, *servers: int) -> Any:
 
 
 def test_each_slow_server_is_a_cause_and_several_at_once_are_one() -> None:
-    apart = reported(incidents=[_slow("a", 0), _slow("b", 1)]).moved
+    """The first page knows the cause; later ones see the limit that the queue fills."""
+    slow = _slow("a", 0)
+    asked = {"diagnosis": THROTTLED, "lines": (Line("Do", "Find what holds the clock down"),)}
+    last = slow.page.model_copy(
+        update={
+            "first": First(at=BEGAN, summary="", **asked),
+            "advice": Advice(
+                action="change",
+                reason=Reason("x", "y"),
+                moves=(KnobMove("max_num_seqs", 48.0, 192.0),),
+            ),
+        }
+    )
+    slow = slow.model_copy(update={"page": last})
+    apart = reported(incidents=[slow, _slow("b", 1)]).moved
     assert [row.subject for row in apart] == ["s0:8000", "s1:8000"]
+    assert apart[0].what.endswith("slower at equal load with the GPU clock down")
+    assert apart[0].done == "no change found; advised: find what holds the clock down"
     (together,) = reported(incidents=[_slow("c", 0, 1)]).moved
     assert together.subject == "p"
+
+
+def test_a_second_drift_inside_the_first_is_a_second_cause() -> None:
+    lengths = {f"{stem}_tokens_count": 100.0 for stem in ("prompt", "generation")}
+    rows = [
+        _late(10 * n, 50.0 if n >= 60 else 0.0)
+        | lengths
+        | {"prompt_tokens_sum": 1e5 * (1.5 if n >= 300 else 1.0)}
+        | {"generation_tokens_sum": 2e4 * (1.8 if n >= 60 else 1.0)}
+        for n in range(600)
+    ]
+    values = {"prompt_tokens_mean": 1000.0, "generation_tokens_mean": 200.0}
+    began = BEGAN + timedelta(hours=10)
+    times = {"started_at": began, "firing_at": began, "resolved_at": None}
+    report = reported(
+        cells=cells(*rows),
+        usual={"p": Usual("tuned_for", values)},
+        incidents=[incident(last_true_at=WEEK.end, **times)],
+    )
+    by_start = sorted(report.moved, key=lambda row: row.start)
+    assert [(row.what, words.when_text(row), row.missed.low) for row in by_start] == [
+        ("generations ×1.8", "Wed 12:30 – Fri 04:30", 12_000.0),
+        ("generations ×1.8 and prompts ×1.5", "since Fri 04:30, still so", 15_000.0),
+    ]
 
 
 def test_notices_are_counted_by_alert_and_pool() -> None:

@@ -22,7 +22,7 @@ from report_cases import (
     verification,
 )
 
-from driftwatch.model import Advice, KnobMove, Reason
+from driftwatch.model import Advice, Diagnosis, KnobMove, Reason
 from driftwatch.notify.page import Amount
 from driftwatch.report import words
 from driftwatch.report.blind import blind_texts
@@ -104,6 +104,33 @@ FAILED = INFERRED.model_copy(update={"id": "v2", "verdict": "FAIL"})
 WORSE = (Effect("in_target_ratio", 0.97, 0.9, -0.1, -0.04, 0.99, "1"),)
 
 
+RELEASE = verification(
+    verdict="FAIL",
+    reason="requests in target fell",
+    change=Change("release", OPEN - timedelta(hours=8), {"vllm": ("0.32.0", "0.33.0")}),
+    effects=(
+        Effect("in_target_ratio", 0.37, 0.0, -0.4, -0.1, None, "1"),
+        Effect("ttft_seconds_mean", 10.0, 200.0, 90.0, 400.0, None, "seconds"),
+        Effect("itl_seconds_mean", 0.026, 0.031, 0.001, 0.01, None, "seconds"),
+        Effect("batch_assembly_wait_seconds", 9.0, 190.0, 80.0, 400.0, None, "seconds"),
+    ),
+    forecast=None,
+)
+OLDER = Diagnosis("t", "version_change", (), advice="Roll back", meaning="slower at equal load")
+BLAMES = _opened("SlowerAtEqualLoad", DRAIN)
+BLAMES = BLAMES.model_copy(
+    update={
+        "page": BLAMES.page.model_copy(
+            update={"diagnosis": OLDER, "first_problem": "21 % slower at equal load"}
+        )
+    }
+)
+_UNJUDGED = [
+    cell(10, end=OPEN - timedelta(minutes=10 * n), **{"load outside the baseline": 600.0})
+    for n in range(40)
+]
+
+
 def _over(advice: Advice) -> Any:
     return incident(page=page(alert="BatchDrift", advice=advice))
 
@@ -144,9 +171,9 @@ _AGAIN = [
             {"advice": [GIVEN], "cells": cells(*_AGAIN)},
             "question",
             "what is max_num_batched_tokens since the restart of Wed 23:00 (4 servers)? Nobody "
-            "confirmed it; it was 512; 1024 was advised Wed 22:00. Record it: driftwatch verify p "
-            "--setting max_num_batched_tokens=N --at 2026-11-18T23:00Z, and correct "
-            "driftwatch.yaml",
+            "confirmed it; it was 512; 1024 was advised Wed 22:00. Correct driftwatch.yaml, and "
+            "record it: driftwatch verify p --setting max_num_batched_tokens=N --at "
+            "2026-11-18T23:00Z",
         ),
         # over: what to do beforehand, what it brings and costs; the last advice counts
         (
@@ -180,6 +207,20 @@ _AGAIN = [
             "verification",
             "go back to max_num_batched_tokens 512: did not work: 97 → 90 % in target",
         ),
+        # a release: the time between tokens is sound where a queue grows
+        (
+            {"verifications": [RELEASE]},
+            "verification",
+            "go back to vllm 0.32.0: slower: ITL 26 → 31 ms; 37 → 0 % in target, requests queued "
+            "before it too",
+        ),
+        # one fault is one ask, and no simulation knows what helps a slow engine
+        (
+            {"verifications": [RELEASE], "incidents": [BLAMES], "cells": cells(*_UNJUDGED)},
+            "page",
+            "go back to vllm 0.32.0 (0.33.0 came Wed 13:59): 1 of 1 server 21 % slower at equal "
+            "load, first seen Wed 22:00: load outside the baseline before; open 4 d 2 h",
+        ),
         (
             {
                 "verifications": [
@@ -202,8 +243,8 @@ _AGAIN = [
             "question",
             "what is max_num_seqs since the restart of Wed 02:40 (2 servers)? Nobody confirmed it; "
             "driftwatch.yaml says 32, and at most 96 ran on all 2 servers while requests queued: "
-            "probably 96. Record it: driftwatch verify p --setting max_num_seqs=96 --at "
-            "2026-11-18T02:40Z, and correct driftwatch.yaml",
+            "probably 96. Correct driftwatch.yaml, and record it: driftwatch verify p --setting "
+            "max_num_seqs=96 --at 2026-11-18T02:40Z",
         ),
         (
             {
@@ -293,8 +334,8 @@ def test_a_drift_that_is_over_is_one_row_and_its_asks_agree() -> None:
         "below 95 %",
         "what is max_num_batched_tokens since the restart of Thu 08:30 (1 server)? Nobody "
         "confirmed it; driftwatch.yaml says 512, and the servers run at least 1024; 1024 was "
-        "advised Wed 03:05. Record it: driftwatch verify p --setting max_num_batched_tokens=N "
-        "--at 2026-11-19T08:30Z, and correct driftwatch.yaml",
+        "advised Wed 03:05. Correct driftwatch.yaml, and record it: driftwatch verify p --setting "
+        "max_num_batched_tokens=N --at 2026-11-19T08:30Z",
     ]
     assert "MISSED 60.3k of 378k requests in the week (16 %), each counted once" in flat(report)
     assert "FOR YOU 1. " in flat(report) and " 3. p: what is" in flat(report)

@@ -93,9 +93,15 @@ def test_a_file_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     # an id is a name, and a pool's exit code is that of its outcome
     assert ran("verify", known.stdout[:12], *db).stdout.startswith("PASS: IT WORKED")
     assert "max_num_seqs 24 (inferred)" in ran("explain", "p", *db).stdout
-    assert "probably 24. Record it: driftwatch verify p --setting max_num_seqs=24" in (
+    assert "driftwatch.yaml, and record it: driftwatch verify p --setting max_num_seqs=24" in (
         ran("report", *db).stdout
     )
+    early = ran("verify", "p", "--at", "00:23", *db)  # its verdict came later
+    assert early.exit_code == 4 and "a verdict needs 10 of each" in early.stdout
+    right = tmp_path / "right.yaml"
+    wrong = (tmp_path / "p" / "driftwatch.yaml").read_text(encoding="utf-8")
+    right.write_text(wrong.replace('"max_num_seqs": 16', '"max_num_seqs": 24'), encoding="utf-8")
+    assert "says 16" not in ran("report", *db[:2], "-c", str(right)).stdout
     record = ("verify", "p", "--setting", "max_num_seqs=320", "--at", "00:20", *db)
     with pytest.raises(UsageError, match="at most 24 ran while requests queued"):
         ran(*record)
