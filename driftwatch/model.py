@@ -162,6 +162,7 @@ LEADS: Mapping[str, str] = {
     "no_knob_helps": "no knob helps",
     "not_worth_a_restart": "no knob is worth a restart",
     "not_sure_to_help": "no knob is sure to help",
+    "replicas_suffice": "no setting needed",
     "undetermined": "undetermined",
 }
 

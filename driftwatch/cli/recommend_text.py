@@ -9,6 +9,7 @@ from driftwatch.cli.printer import table_lines, wrapped
 from driftwatch.notify.advice import setting_change, vllm_arguments
 from driftwatch.numbers import change, figure, percent, rate, span
 from driftwatch.recommend.advice import FIGURES, TOLERANCE, Answer, Candidate
+from driftwatch.recommend.alternatives import REPLICAS
 from driftwatch.recommend.verdict import CAN_WAIT
 from driftwatch.recommend.words import aims, what_if_text
 
@@ -226,6 +227,7 @@ def candidates(advice: Answer) -> Mapping[str, Candidate]:
     named = {} if advice.today is None else {f"{now} now" if now else "now": advice.today}
     for one in (*swept, *advice.what_ifs):
         name = ", ".join(what_if_text(*pair) for pair in sorted(one.knobs.items())) or "today"
+        name += ", settings as now" if set(one.knobs) == {REPLICAS} else ""
         named[f"> {name}" if _same(one, advised) else name] = one
     return named
 

@@ -20,7 +20,13 @@ from driftwatch.recommend.advice import (
     Question,
     targets_of,
 )
-from driftwatch.recommend.alternatives import alternatives, asked_for, enough_replicas
+from driftwatch.recommend.alternatives import (
+    REPLICAS,
+    alternatives,
+    asked_for,
+    enough_replicas,
+    meets,
+)
 from driftwatch.recommend.search import (
     MARGIN,
     TIES,
@@ -46,9 +52,11 @@ from driftwatch.recommend.verdict import (
     by_measured_capacity,
     changed,
     falls_short,
+    keeps_time_per_token,
     kv_binds,
     no_action,
     no_knob,
+    replicas_alone,
 )
 from driftwatch.recommend.window import missed, nobody_waited, share_met
 from driftwatch.recommend.words import aims, share_in_target, what_if_text
@@ -204,7 +212,8 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     elif is_in_target and (used is None or used < _LOADED):
         recommendation = no_action(case)
     else:
-        what_ifs += alternatives(situation, today)
+        more = enough_replicas(situation, today.capacity_requests_per_second)
+        what_ifs += [*filter(None, (more,)), *alternatives(situation, today)]
         recommendation = no_knob(case, gains, what_ifs)
     return answer.model_copy(update={"advice": recommendation, "what_ifs": tuple(what_ifs)})
 
@@ -227,24 +236,47 @@ def _for_capacity(case: Case, gains: Sequence[Gain]) -> tuple[list[Option], Opti
 
 
 def _changed(answer: Answer, case: Case, choice: Option, *, table: bool) -> Answer:
+    """The change where it alone meets the targets; else replicas, with it where it saves some."""
     choice, replaced, why = _or_before(case, choice)
     gain, then = choice.gain, choice.row
     beside = _neighbours(case, then) if table else []
-    low, high = gain.range
-    limit, more = then.capacity_requests_per_second, None
-    if limit and falls_short(case, then):
-        more = enough_replicas(case.situation, limit, then.knobs)
     every = (*answer.candidates, *filter(None, (replaced, then, *beside))) if table else ()
     rows = {tuple(sorted(one.knobs.items())): one for one in every}
+    alone, more = _replicas(case, then) if falls_short(case, then) else (None, None)
+    if alone is not None and more is None:
+        others = alternatives(case.situation, case.today)
+        what_ifs = (*answer.what_ifs, alone, *others)
+        update = {"advice": replicas_alone(case, choice, alone, others), "what_ifs": what_ifs}
+        return answer.model_copy(update={"candidates": tuple(rows.values()), **update})
+    low, high = gain.range
     return answer.model_copy(
         update={
             "advice": changed(case, then, gain, more, why),
             "advised": then,
             "gain": GainRange(gain.mean, low, high, gain.chance_of_harm),
             "candidates": tuple(rows.values()),
-            "what_ifs": (*answer.what_ifs, *filter(None, (more,))),
+            "what_ifs": (*answer.what_ifs, *filter(None, (alone, more))),
         }
     )
+
+
+def _replicas(case: Case, then: Candidate) -> tuple[Candidate | None, Candidate | None]:
+    """The replicas that meet the targets with today's settings, and with the change.
+
+    The first is None where none do, or the pool's size is unknown: then the change comes first. The
+    second is None where the change saves no replica, or breaks the target per token.
+    """
+    situation, limit = case.situation, case.today.capacity_requests_per_second
+    have, more = situation.question.replicas, then.capacity_requests_per_second
+    alone = enough_replicas(situation, limit) if have else None
+    if alone is None or not meets(situation, alone):
+        return None, enough_replicas(situation, more, then.knobs)
+    if alone.knobs[REPLICAS] <= (have or 1) + 1 or not keeps_time_per_token(case, then):
+        return alone, None
+    saving = enough_replicas(situation, more, then.knobs)
+    if saving is None or not meets(situation, saving):
+        return alone, None
+    return alone, saving if saving.knobs[REPLICAS] < alone.knobs[REPLICAS] else None
 
 
 def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, str | None]:
@@ -265,9 +297,7 @@ def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, st
     row = row_of(situation, knobs, best.capacity_requests_per_second)
     if row.in_target_ratio is None:
         return choice, row, None
-    target = None if situation.slo is None else situation.slo.tpot_seconds
-    tpot = row.tpot_p95_seconds
-    is_cheap = target is None or (tpot is not None and tpot <= target)
+    is_cheap, tpot = keeps_time_per_token(case, row), row.tpot_p95_seconds
     is_alike = row.in_target_ratio >= (best.in_target_ratio or 0.0) - TIES
     if is_cheap and (is_alike or both_overloaded(row, best, situation.offered)):
         others = " and ".join(

@@ -21,6 +21,7 @@ PREFIX_HIT_RATIO, REPLICAS, FP8_KV = "prefix_hit_ratio", "replicas", "kv_cache_d
 WHAT_IFS = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
 HALF_CACHED = 0.5
 _MOST_TIMES_REPLICAS = 9  # times today's: more is no question of replicas
+_NUMBERS = 4  # of replicas that are tried
 _DRAWS = 4  # of each: a share to a few points
 _TODAY: Knobs = {}
 _ONLY = "of replicas, cached prefixes and fp8 KV only share in target and capacity are simulated"
@@ -43,10 +44,8 @@ def replicas_for(demand: float, capacity_requests_per_second: float) -> int:
 
 
 def alternatives(situation: Situation, today: Candidate) -> list[Candidate]:
-    """More replicas, cached prefixes, an fp8 KV cache: as far as each applies."""
+    """Cached prefixes, an fp8 KV cache: as far as each applies."""
     limit, found = today.capacity_requests_per_second, list[Candidate]()
-    if limit and (more := enough_replicas(situation, limit)) is not None:
-        found.append(more)
     if situation.settings.configurations[0].enable_prefix_caching:
         found.append(with_what_if(situation, {PREFIX_HIT_RATIO: HALF_CACHED}, limit))
     if situation.settings.configurations[0].num_gpu_blocks is not None:
@@ -54,22 +53,34 @@ def alternatives(situation: Situation, today: Candidate) -> list[Candidate]:
     return found
 
 
-def enough_replicas(situation: Situation, limit: float, knobs: Knobs = _TODAY) -> Candidate | None:
-    """One replica more than today at least: as many as serve this demand within the targets, else
-    those that serve the highest demand of the draws; None = far too many.
-
-    ``limit``: capacity of each with these knobs, requests a second.
+def enough_replicas(
+    situation: Situation, limit: float | None, knobs: Knobs = _TODAY
+) -> Candidate | None:
+    """One replica more than today at least: the fewest of at most four numbers, from those that
+    serve this demand to those that serve the highest of the draws, that meet the targets; else the
+    most of them. None = far too many, or ``limit`` (capacity of each with these knobs, requests a
+    second) is unknown or 0.
     """
     have, row = situation.question.replicas or 1, None
-    for times in (1.0, max(draw.demand for draw in situation.outlook.draws)):
-        n = max(have + 1, replicas_for(times * have * situation.offered, limit))
+    if not limit:
+        return None
+    least, most = (
+        max(have + 1, replicas_for(times * have * situation.offered, limit))
+        for times in (1.0, max(draw.demand for draw in situation.outlook.draws))
+    )
+    for n in dict.fromkeys(np.linspace(least, most, _NUMBERS).round()):
         if n > _MOST_TIMES_REPLICAS * have:
             break
         more = with_what_if(situation, {**knobs, REPLICAS: float(n)}, None)
         row = replace(more, capacity_requests_per_second=limit)
-        if (row.in_target_ratio or 0.0) >= (situation.slo or Slo()).share:
+        if meets(situation, row):
             break
     return row
+
+
+def meets(situation: Situation, row: Candidate) -> bool:
+    """Whether the share of requests in target that is asked for is forecast."""
+    return (row.in_target_ratio or 0.0) >= (situation.slo or Slo()).share
 
 
 def asked_for(situation: Situation, today: Candidate) -> list[Candidate]:

@@ -16,7 +16,7 @@ from driftwatch.recommend.alternatives import (
     REPLICAS,
     replicas_for,
 )
-from driftwatch.recommend.search import KV_FULL, LEAST_SHARE, MEAN_GAIN, TIES, Gain
+from driftwatch.recommend.search import KV_FULL, LEAST_SHARE, MEAN_GAIN, TIES, Gain, Option
 from driftwatch.recommend.server import Knobs, setting_of
 from driftwatch.recommend.situation import Situation
 from driftwatch.recommend.words import (
@@ -203,6 +203,38 @@ def falls_short(case: Case, then: Candidate) -> bool:
     return is_overloaded(case, then) or (then.in_target_ratio or 0.0) < case.share - TIES
 
 
+def keeps_time_per_token(case: Case, then: Candidate) -> bool:
+    """Whether its 95th percentile stays within its target."""
+    slo, tpot = case.situation.slo, then.tpot_p95_seconds
+    target = None if slo is None else slo.tpot_seconds
+    return target is None or (tpot is not None and tpot <= target)
+
+
+def replicas_alone(
+    case: Case, choice: Option, replicas: Candidate, others: Sequence[Candidate]
+) -> Advice:
+    """Replicas with today's settings, which meet the targets; the choice does not without some."""
+    then, slo = choice.row, case.situation.slo
+    share = share_in_target(then.in_target_ratio or 0.0, slo)
+    setting = f"{_moves(case, then.knobs)}: forecast {share} ({points(choice.gain.mean)})"
+    is_free = keeps_time_per_token(case, then)
+    return Advice(
+        action="none",
+        reason=Reason(
+            "replicas_suffice", f"today's suffice then; the best change alone brings {share}"
+        ),
+        instead=(*_now(case, replicas), *([f"set {setting}"] if is_free else [])),
+        replicas=round(replicas.knobs[REPLICAS]),
+        later=tuple(_later(case, others)),
+        basis="simulation",
+    )
+
+
+def _moves(case: Case, knobs: Knobs) -> str:
+    now = case.now(knobs)
+    return " and ".join(setting(name, now[name], to, None) for name, to in knobs.items())
+
+
 def _replicas(case: Case, row: Candidate) -> str:
     """As ``add 3 replicas (7 in all): forecast 99 % of requests in target``."""
     have, slo = case.situation.question.replicas, case.situation.slo
@@ -241,8 +273,7 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
         knobs = "max_num_seqs or max_num_batched_tokens" if budget else "max_num_seqs"
         text = f"no other {knobs} {brings} more requests {within(slo)}"
         return Reason("no_knob_helps", text)
-    now = case.now(best.knobs)
-    moves = " and ".join(setting(name, now[name], to, None) for name, to in best.knobs.items())
+    moves = _moves(case, best.knobs)
     inside = "of requests that start within 1 s" if slo is None else within(slo)
     text = gained(best.mean, *best.range, inside)
     if best.mean < MEAN_GAIN:
@@ -275,7 +306,7 @@ def _now(case: Case, replicas: Candidate | None) -> Iterator[str]:
     limit, have = case.today.capacity_requests_per_second, case.situation.question.replicas
     if replicas is not None:
         yield _replicas(case, replicas)
-    if limit and limit < case.situation.offered:
+    if limit and limit * _WORTH_SAYING < case.situation.offered:
         yield admit(limit, have, case.situation.offered)
 
 
