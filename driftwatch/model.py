@@ -179,6 +179,7 @@ class Advice(Document):
     price: tuple[str, ...] = ()  # named costs, in words with units
     undo: str | None = None  # how to go back
     wrong_if: str | None = None  # what would falsify it
+    queue: str | None = None  # a queue that delays what is forecast, and what to do about it
     effect: tuple[str, ...] = ()  # what the change is forecast to bring, in words with numbers
     not_cured: tuple[str, ...] = ()  # what stays lost, in words with numbers
     # why this value and not the next smaller or larger one, in words; None where there is none

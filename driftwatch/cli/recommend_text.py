@@ -121,13 +121,15 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
     if answer.action == "insufficient":
         texts = [gate.said for gate in advice.gates if not gate.passed]
         yield from (("Also", text) for text in texts if text and text not in answer.reason.text)
-        if advice.contradiction is not None:
-            yield "Settings", advice.contradiction
+        for label, text in (("Queue", answer.queue), ("Settings", advice.contradiction)):
+            if text:
+                yield label, text
         return
     undo = answer.undo and f"{answer.undo}{f' if {answer.wrong_if}' if answer.wrong_if else ''}"
     for label, text in (
         ("Change", "; ".join([*_effects(advice)][answer.reason.code != CAN_WAIT :])),
         ("Value", answer.value_reason),
+        ("Queue", answer.queue),
         ("Or", "; ".join(answer.instead[1:])),
         ("Why", answer.why if answer.instead and not answer.moves else None),
         ("Cost", "; ".join(answer.price)),

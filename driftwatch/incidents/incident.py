@@ -76,6 +76,7 @@ class LastMessage(Document):
     last_at: datetime | None = None  # when it was measured
     # the load of its advice: mean lengths and rate of requests (evidence column → value)
     load: Mapping[str, float] = {}
+    replicas: int | None = None  # that it asked for, all together
     # lower bounds of shares of requests, the worst of all messages so far; None = unknown
     missed_ratio: float | None = None  # missed a target
     given_up_ratio: float | None = None  # the client gave up

@@ -11,8 +11,8 @@ from driftwatch.knobs import COLUMN_KNOBS, flag_of
 from driftwatch.model import Advice, Diagnosis, KnobMove
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.page import Line, Page
-from driftwatch.notify.phrases.limits import lacks_room, room
-from driftwatch.numbers import clean, figure, knob, moment, percent, setting
+from driftwatch.notify.phrases.limits import replicas_before_drain, room
+from driftwatch.numbers import clean, figure, knob, moment, percent, plural, setting
 
 NOTHING_TO_DO = "Nothing to do"
 # requests miss a target now, although the simulation of today's settings meets it
@@ -22,7 +22,6 @@ _KEEP_SETTINGS = "Do not change a setting"
 BEFORE_IT = "after a change: "  # starts the text of a change that may be the cause
 _ROLL_BACK = "Roll one server back and compare"  # to the release before the change
 _DRAIN = "Drain it"
-_REPLICA_FIRST = "Add a replica, then "  # where the others have no room for this server's load
 _ROOM_UNKNOWN = "unknown whether the others can take its load: look at theirs before you drain it"
 # reasons whose text is an action
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
@@ -38,9 +37,7 @@ def imperatives(page: Page) -> list[str]:
         other = _capital(clean(advised.why)) if advised is not None and is_said else ""
         return shorter(other or page.phrases.advice)
     if advised is not None and advised.action == "change":
-        change = setting_change(advised)
-        firsts = first_choices(advised)
-        return [*(f"{one} and set {change}" for one in firsts), *firsts] or [f"Set {change}"]
+        return change_texts(advised)
     if (lacking := no_verdict(page)) is not None:
         return _unanswered(page, lacking)
     if advised is not None and advised.instead:
@@ -162,14 +159,15 @@ def full_advice(page: Page) -> str | None:
     if page.leaf == "scheduler_regression" and (page.recent_change or "").startswith(BEFORE_IT):
         text = _ROLL_BACK
     text = text or page.phrases.advice
-    if text.startswith(_DRAIN) and lacks_room(page):
-        text = f"{_REPLICA_FIRST}{text[:1].lower()}{text[1:]}"
+    if text.startswith(_DRAIN) and (more := replicas_before_drain(page)):
+        many = "a replica" if more == 1 else plural(more, "replica")
+        text = f"Add {many}, then {text[:1].lower()}{text[1:]}"
     return None if not text else clean(_capital(text)).rstrip(".")
 
 
 def setting_change(advised: Advice) -> str:
     """``max_num_seqs 8 (inferred) → 40``, and every other setting of the same change."""
-    return ", ".join(
+    return " and ".join(
         setting(one.knob, one.from_value, one.to_value, one.from_provenance)
         for one in advised.moves
     )
@@ -181,6 +179,16 @@ def first_choices(advised: Advice) -> list[str]:
     """
     firsts = [_capital(clean(text).split(":")[0]) for text in advised.instead[:1]]
     return [*firsts, *(one.split(" (")[0] for one in firsts)]
+
+
+def change_texts(advised: Advice) -> list[str]:
+    """``Add 3 replicas (7 in all) and set max_num_seqs 64 → 128``, then shorter ones: each names
+    the replicas and every setting.
+    """
+    to = " and ".join(f"{one.knob} {knob(one.to_value)}" for one in advised.moves)
+    sets = [f"set {setting_change(advised)}", f"set {to}"]
+    firsts = first_choices(advised)
+    return [f"{first} and {one}" for one in sets for first in firsts] or [*map(_capital, sets)]
 
 
 def vllm_arguments(moves: Sequence[KnobMove]) -> str:
@@ -199,6 +207,8 @@ def advice_lines(page: Page) -> Iterator[Line]:
     advised = page.advice
     if is_bare_notice(page):
         return
+    if advised is not None and advised.queue:
+        yield Line("Queue", clean(advised.queue), weight=8)
     if advised is not None and advised.action == "change":
         yield from _change_lines(page, advised)
     elif (lacking := no_verdict(page)) is not None:
@@ -239,10 +249,11 @@ def settings_line(page: Page) -> str | None:
 
 
 def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
+    do = change_texts(advised)[0]
     for text in map(clean, advised.instead[:1]):
-        yield Line("Do", text.replace(": ", " and make the change: ", 1), weight=8)
+        yield Line("Do", f"{do[:1].lower()}{do[1:]}: {text.partition(': ')[2]}", weight=8)
     change = setting_change(advised)
-    first = "" if change in page.summary else f"{change}: "
+    first = "" if change in page.summary or advised.instead else f"{change}: "
     brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
     if made_at := _forecast_time(page, advised):
         brings = brings.replace("forecast:", f"forecast of {made_at}:", 1)
@@ -253,7 +264,7 @@ def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
         yield Line("Cost", "; ".join(price), weight=7)
     if advised.undo:
         wrong = clean(advised.wrong_if or "it is worse")
-        yield Line("Undo", f"{_way_back(advised)} if {wrong}", weight=6)
+        yield Line("Undo", f"{_way_back(advised)} if {wrong}", weight=9)
 
 
 def _forecast_time(page: Page, advised: Advice) -> str:
@@ -304,7 +315,7 @@ def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
     do = full_advice(page) or ""
     if do and do.split(" (")[0].lower() not in page.summary.lower():
         yield Line("Do", do, weight=8)
-    if do.startswith(_REPLICA_FIRST):
+    if replicas_before_drain(page) and not do.startswith(_DRAIN):
         text = "until then keep it in rotation, at a lower weight if the router can"
         yield Line("Now", text, weight=8)
     if free := room(page):

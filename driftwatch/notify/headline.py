@@ -25,7 +25,7 @@ from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import full
 from driftwatch.notify.phrases.traffic import began
 from driftwatch.notify.verification_line import changed_text, verification_line, verification_texts
-from driftwatch.numbers import clean, clock_seconds, cut, duration, knob, moment, span, squeeze
+from driftwatch.numbers import clean, clock_seconds, cut, duration, moment, span, squeeze
 
 NAME_LIMIT = 20
 
@@ -144,10 +144,8 @@ def headline(page: Page, limit: int | None = HEADLINE_LIMIT) -> str:
             for (_, bad), (_, do) in ordered
             for w in wheres
         ]
-        if page.advice is not None and page.advice.action == "change":
-            moves = ", ".join(f"{one.knob} {knob(one.to_value)}" for one in page.advice.moves)
-            do = f"et {moves}"
-            texts += [f"{word} {w}: {bad}{do}" for bad in (f"{bads[-1]}. S", "s") for w in wheres]
+        actions = [f"{do[2:3].lower()}{do[3:]}" for do in advices if do]
+        texts += [f"{word} {w}: {do}" for do in actions for w in wheres]
     if limit is None:
         return texts[0]
     limit -= len(marked(page, ""))

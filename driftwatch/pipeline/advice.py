@@ -129,23 +129,35 @@ def advise(
             answer = evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id)
             finding = with_advice(finding, answer)
             if incident.severity == "notice":
-                finding = _of_notice(finding, answer.answer.utilization_ratio)
+                finding = _of_notice(finding, answer.answer)
             if finding.advice is answer.answer.advice:
                 advices.append(answer)
         settled[incident.id] = finding
     return settled, tuple(advices)
 
 
-def _of_notice(finding: Finding, utilization: float | None) -> Finding:
-    """A notice advises an action only where a target is missed or the load exceeds the capacity.
-
-    ``utilization``: load over capacity; None = unknown.
+def _of_notice(finding: Finding, answer: Answer) -> Finding:
+    """A notice advises an action only where a target is missed, or where the load exceeds the
+    capacity and no more requests are measured in target than simulated.
     """
     finding, advice = replace(finding, asked_again=False), finding.advice
-    if advice is None or utilization is None or utilization > 1 or finding.evidence["slo_missed"]:
+    used, evidence = answer.utilization_ratio, finding.evidence
+    if advice is None or used is None or evidence["slo_missed"]:
         return finding
-    update = {"action": "no_action", "moves": (), "instead": (), "not_cured": (), "later": ()}
-    return replace(finding, advice=advice.model_copy(update=update))
+    update: dict[str, Any] = {
+        "action": "no_action",
+        "moves": (),
+        "instead": (),
+        "not_cured": (),
+        "later": (),
+    }
+    if used > 1:
+        names = ("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio")
+        least = min((v for name in names if (v := evidence.get(name)) is not None), default=0.0)
+        if answer.today is None or (answer.today.in_target_ratio or 0.0) >= least:
+            return finding
+        update["capacity_requests_per_second"] = None  # it is higher than simulated
+    return replace(finding, advice=advice.model_copy(update={"action": "no_action", **update}))
 
 
 def _needs_simulation(

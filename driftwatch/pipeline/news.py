@@ -53,6 +53,7 @@ def message_facts(incident: Incident, finding: Finding, at: datetime) -> LastMes
         causes=causes if cause in causes else (*causes, cause),
         last_cause=cause,
         load=load_of(finding),
+        replicas=None if finding.advice is None else finding.advice.replicas,
         missed_ratio=missed if last is None else _most(missed, last.missed_ratio),
         given_up_ratio=gave_up if last is None else _most(gave_up, last.given_up_ratio),
     )
@@ -112,6 +113,8 @@ def reported_missed(told: LastMessage | None, finding: Finding) -> bool:
 def advice_news(old: Page, answer: Finding, told: LastMessage) -> str | None:
     """The text to send for a new answer: "" = the same advice; None = keep the earlier advice."""
     advice = answer.advice
+    if is_final(answer) and _asks_no_more(old.advice, advice, told.replicas):
+        return ""
     if is_final(answer) and (words := what_changed(old.advice, advice)) is not None:
         return words
     was_promised = old.asked_again_at is not None
@@ -124,6 +127,14 @@ def advice_news(old: Page, answer: Finding, told: LastMessage) -> str | None:
     if was_promised and is_no_answer(old.advice):
         return no_advice(advice)
     return None if is_weaker(old.advice, advice) or is_no_answer(advice) else ""
+
+
+def _asks_no_more(before: Advice | None, now: Advice | None, told: int | None) -> bool:
+    """Whether both are replicas alone, and the last message (``told``) had as many: no news, but
+    the next message has the number of now.
+    """
+    one, other = (None if a is None or a.moves else a.replicas for a in (before, now))
+    return one is not None and other is not None and told is not None and other <= told
 
 
 def is_final(answer: Finding) -> bool:

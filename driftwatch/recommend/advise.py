@@ -56,6 +56,7 @@ from driftwatch.recommend.verdict import (
     kv_binds,
     no_action,
     no_knob,
+    queue,
     replicas_alone,
 )
 from driftwatch.recommend.window import missed, nobody_waited, share_met
@@ -76,6 +77,16 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     settings that were simulated in ``candidates``; a page prints none of them. Raises
     WorkloadError: the request log contradicts the metrics.
     """
+    answer = _without_queue(question, hardware, table=table)
+    limit = None if answer.today is None else answer.today.capacity_requests_per_second
+    text, wrong = queue(question, limit), answer.advice.wrong_if
+    if text is None:
+        return answer
+    update = {"queue": text, "wrong_if": wrong and f"{wrong}, once the queue is empty"}
+    return answer.model_copy(update={"advice": answer.advice.model_copy(update=update)})
+
+
+def _without_queue(question: Question, hardware: Hardware | None, *, table: bool) -> Answer:
     slo, source = targets_of(question)
     answer = Answer(
         at=question.at, advice=_insufficient("none", "no verdict"), slo=slo, slo_source=source

@@ -8,8 +8,17 @@ from typing import Any
 
 from driftwatch.knobs import flag_of
 from driftwatch.model import Advice, KnobMove, Provenance, Reason, Slo
-from driftwatch.numbers import figure, milliseconds, percent, rate, setting
-from driftwatch.recommend.advice import FIGURES, Candidate, ModelCheck
+from driftwatch.numbers import (
+    count,
+    duration,
+    figure,
+    milliseconds,
+    percent,
+    queue_wait,
+    rate,
+    setting,
+)
+from driftwatch.recommend.advice import FIGURES, Candidate, ModelCheck, Question
 from driftwatch.recommend.alternatives import (
     FP8_KV,
     PREFIX_HIT_RATIO,
@@ -221,7 +230,7 @@ def replicas_alone(
     return Advice(
         action="none",
         reason=Reason(
-            "replicas_suffice", f"today's suffice then; the best change alone brings {share}"
+            "replicas_suffice", f"with them today's suffice; the best change alone brings {share}"
         ),
         instead=(*_now(case, replicas), *([f"set {setting}"] if is_free else [])),
         replicas=round(replicas.knobs[REPLICAS]),
@@ -337,6 +346,32 @@ def no_action(case: Case) -> Advice:
 def _suffices(case: Case) -> str:
     # without a figure: that of a simulation would contradict the measured one in the same line
     return f"today's settings suffice by simulation ({aims(case.situation.slo)})"
+
+
+_LONG_QUEUE_SECONDS = 600.0  # of a server's work: a forecast of an hour is not true for it
+
+
+def queue(question: Question, limit: float | None) -> str | None:
+    """A queue of more than ten minutes, and what to do about it; None where there is none.
+
+    ``limit``: what the server serves in target, requests a second; None = its queue is known by
+    what it completes.
+    """
+    seen = question.evidence
+    waiting = seen.get("binding_waiting_requests") or seen.get("waiting_requests")
+    work = seen.get("queue_wait_estimate_10m_seconds")
+    work = waiting / limit if waiting and limit else work
+    if not waiting or work is None or work <= _LONG_QUEUE_SECONDS:
+        return None
+    known = (frame["waiting_requests"].tail(1) for frame in (question.minutes, *question.beside))
+    shortest = min((last[0] for last in known if last.null_count() < len(last)), default=waiting)
+    do = "send it no new ones until then, or restart it (drops them)"
+    if work * shortest > _LONG_QUEUE_SECONDS * waiting:
+        do = "no other server has a short one: admit fewer, or restart it (drops them)"
+    server = seen.get("instance") or "this server"
+    long = f"{duration(work) if limit else queue_wait(work)} of its work"
+    waits = f"{count(waiting)} requests wait on {server}, {long}"
+    return f"{waits}; a forecast holds once they are served: {do}"
 
 
 _FEWEST_FINISHED = 100  # a rate known to ±20 % (Poisson, two standard deviations)

@@ -15,6 +15,7 @@ from driftwatch.notify.attribution import (
     throughput_table,
 )
 from driftwatch.notify.page import Amount, Phrases, Servers
+from driftwatch.notify.phrases.limits import room
 from driftwatch.notify.phrases.speed import peers
 from driftwatch.notify.shares import shares, shares_table
 
@@ -67,8 +68,11 @@ def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
     assert [line.text for line in advice_lines(full)] == [
         "Add a replica, then drain it",
         "until then keep it in rotation, at a lower weight if the router can",
-        "the other two go from 80 to 120 % of their capacity",
+        "the other two go from 80 to 120 % of their capacity, with 1 replica more to 80 %",
     ]
+    over = full.model_copy(update={"peers": {"of_targets": 4, "utilization_ratio": 1.15}})
+    assert imperatives(over)[0] == "Add 3 replicas, then drain it"
+    assert str(room(over)).endswith("3 replicas more to 77 %; the pool is overloaded anyway")
     unknown = [line.text for line in advice_lines(full.model_copy(update={"peers": None}))]
     assert unknown[1].startswith("unknown whether the others can take its load")
     all_slow = {"slower": 3, "of_targets": 3, "speed_low_ratio": 0.8, "speed_high_ratio": 0.9}

@@ -9,12 +9,13 @@ from made_incidents import with_values
 from page_cases import AT, CAP, CASES
 
 from driftwatch.incidents.follow_up import follow_up, sent_page
+from driftwatch.incidents.incident import LastMessage
 from driftwatch.incidents.planner import MessageAbout
 from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.advice import advice_lines, imperatives
 from driftwatch.notify.headline import headline
 from driftwatch.notify.page import Acknowledgement
-from driftwatch.pipeline.news import cause_changed, is_weaker, what_changed
+from driftwatch.pipeline.news import advice_news, cause_changed, is_weaker, what_changed
 
 LATER = AT + timedelta(minutes=5)
 REPLICAS = ("+3 replicas: forecast 97 % in target",)
@@ -48,8 +49,8 @@ def test_a_full_limit_page_says_who_gives_up_what_arrives_and_the_replica_it_tak
         page = replace(CASES["batch_drift"], finding=case).page()
         assert "8 of 8: over 32 % of clients give up" in page.summary
         assert page.summary.endswith(" Add 1 replica and set max_num_batched_tokens 512 → 2048")
-        do = "add 1 replica (9 in all) and make the change: forecast 98 % of requests in target"
-        assert do in [one.text for one in page.lines]
+        do = "add 1 replica (9 in all) and set max_num_batched_tokens 512 → 2048: forecast 98 % of "
+        assert f"{do}requests in target" in [one.text for one in page.lines]
         assert f"requests grew {grew}" in page.phrases.since
     usual = {**evidence, "reference_given_up_ratio": 0.2, "requests_per_second_ratio": 0.1}
     page = replace(CASES["batch_drift"], finding=replace(finding, evidence=usual)).page()
@@ -129,6 +130,11 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
     assert (what_changed(None, change) or "").startswith("advice now: set max_num_seqs 8 → 40, ")
     four, three = (replayed.model_copy(update={"replicas": n}) for n in (4, 3))
     assert is_weaker(four, three) and not is_weaker(three, four)
+    # the next message has the smaller number, and none is sent for it, nor for the old one again
+    page, said = CAP.page(), LastMessage(at=AT, servers=1, replicas=4)
+    for before, now, news in ((four, three, ""), (three, four, ""), (None, four, "advice now: ")):
+        old, answer = page.model_copy(update={"advice": before}), replace(CAP.finding, advice=now)
+        assert str(advice_news(old, answer, said))[:12] == news
 
 
 def test_an_update_of_an_acknowledged_incident() -> None:

@@ -68,9 +68,9 @@ def test_what_to_do_is_whole_in_line_1() -> None:
     moves = (*page.advice.moves, other)
     page = page.model_copy(update={"advice": page.advice.model_copy(update={"moves": moves})})
     page = page.model_copy(update={"acknowledgement": Acknowledgement(by="Anastasia", at=AT)})
-    do, line = "set max_num_batched_tokens 2048, max_num_seqs 64", headline(page)
-    assert line == f"ACKNOWLEDGED by Anastasia 02:56 UTC · rag-8b host:8000: {do}"
-    do = "max_num_batched_tokens 512 → 2048, max_num_seqs 128 → 64"
+    do, line = "set max_num_batched_tokens 512 → 2048 and max_num_seqs 128 → 64", headline(page)
+    assert line == f"ACKNOWLEDGED by Anastasia 02:56 UTC · host:8000: {do}"
+    do = do.removeprefix("set ")
     assert current_line(page) == f"rag-8b host:8000: 99 % of requests miss TTFT 1 s. Set {do}"
 
 

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from engine_minutes import BLOCKS, H100_8B, START, question_of, requests_of
 
+from driftwatch.cli.recommend_text import rendered
 from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.errors import WorkloadError
 from driftwatch.model import KnobMove, Serving, Setting, Slo
@@ -20,7 +21,7 @@ from driftwatch.recommend.advice import Answer, Question, targets_of
 from driftwatch.recommend.advise import advise
 from driftwatch.recommend.server import Server
 from driftwatch.recommend.situation import NEAR
-from driftwatch.recommend.verdict import CAN_WAIT
+from driftwatch.recommend.verdict import CAN_WAIT, queue
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.trial import Trial
@@ -158,6 +159,32 @@ def test_of_a_change_that_serves_too_little_no_share_has_to_be_checked() -> None
     assert said.wrong_if == "no more requests are in target 10 min after the restart"
     assert "in the first hour" in said.effect[0] and "points)" in said.effect[0]
     assert said.not_cured == () and "in all): forecast " in said.instead[0]
+
+
+def test_replicas_with_todays_settings_come_before_a_change_that_saves_none() -> None:
+    long = requests_of(11.0, 2100.0, 150.0)
+    asked = question_of(long, SchedulerConfiguration(96, 1024, BLOCKS), slo=SLO, replicas=4)
+    queued = {"waiting_requests": 17_396.0, "instance": "a:8000"}
+    found = advise(replace(asked, evidence=queued))
+    said, (row, *_) = found.advice, found.what_ifs
+    assert (said.action, said.moves, said.replicas) == ("none", (), 5)
+    assert said.instead[0].startswith("add 1 replica (5 in all): forecast ")
+    assert "no setting needed: " in said.why and said.instead[-1].startswith("set max_num_")
+    assert row.knobs == {"replicas": 5.0} and (row.in_target_ratio or 0.0) >= SLO.share
+    assert "> " not in rendered(found, "a") and "5 replicas, settings as now" in rendered(
+        found, "a"
+    )
+    # minutes without such a queue: another server, or the one that is asked about before it grew
+    assert said.queue == (
+        "17,396 requests wait on a:8000, 25 min of its work; a forecast holds once they are served: "
+        "send it no new ones until then, or restart it (drops them)"
+    )
+    full = asked.minutes.with_columns(waiting_requests=pl.lit(9000.0))
+    assert "no other server has" in str(queue(replace(asked, minutes=full, evidence=queued), 10.0))
+    assert queue(replace(asked, evidence={"waiting_requests": 5990.0}), 10.0) is None
+    # of a pool whose size is unknown nobody knows what a replica is: the change comes first
+    unknown = advise(replace(asked, replicas=None, evidence=queued), table=False).advice
+    assert unknown.action == "change" and str(unknown.wrong_if).endswith("once the queue is empty")
 
 
 def test_where_all_is_in_target_the_change_can_wait() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -138,7 +139,7 @@ def limit(page: Page) -> str | None:
     if running is not None and names == ["kv_cache"] and page.value("max_num_seqs") is None:
         numbers.append(f"{plural(running, 'request')} run")
     if waiting is not None:
-        where = " per server" if page.is_of_many else ""
+        where = f" on {clean(page.servers.first[0])}" if page.is_of_many else ""
         numbers.append(
             f"{plural(waiting, 'request')} {'queues' if waiting == 1 else 'queue'}{where}"
         )
@@ -237,14 +238,19 @@ def _loads(page: Page) -> tuple[int, float, float] | None:
     return None if others < 1 else (others, now, now * (others + 1) / others)
 
 
-def lacks_room(page: Page) -> bool:
-    """Whether the peers cannot take this server's load, or only just."""
-    return (loads := _loads(page)) is not None and loads[2] > NEARLY_FULL
+def replicas_before_drain(page: Page) -> int:
+    """Replicas to add so that a drain of this server leaves its peers below 90 % of their capacity;
+    0 where they have the room, or it is unknown.
+    """
+    if (loads := _loads(page)) is None:
+        return 0
+    others, now, _ = loads
+    return max(0, math.ceil(now * (others + 1) / NEARLY_FULL - others))
 
 
 def room(page: Page) -> str | None:
     """``the other seven go from 52 to 60 % of their capacity``, if this server is drained; with the
-    time of an older simulation.
+    replicas that this takes, and the time of an older simulation.
     """
     if (loads := _loads(page)) is None:
         return None
@@ -253,6 +259,12 @@ def room(page: Page) -> str | None:
     who = "the other replica goes" if others == 1 else f"the other {number} go"
     whose = "its" if others == 1 else "their"
     text = f"{who} from {100 * now:.0f} to {100 * then:.0f} % of {whose} capacity"
+    if more := replicas_before_drain(page):
+        text += (
+            f", with {plural(more, 'replica')} more to {percent(then * others / (others + more))}"
+        )
+    if now > 1:
+        text += "; the pool is overloaded anyway"
     measured_at = page.times.measured_at
     at = datetime.fromtimestamp((page.peers or {}).get("utilization_at_seconds", 0.0), UTC)
     is_old = timedelta(0) < measured_at - at < timedelta(days=1)
