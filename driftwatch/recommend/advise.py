@@ -27,6 +27,7 @@ from driftwatch.recommend.alternatives import (
     enough_replicas,
     meets,
 )
+from driftwatch.recommend.measured import by_measured_capacity, kv_binds, queue
 from driftwatch.recommend.search import (
     MARGIN,
     TIES,
@@ -49,14 +50,11 @@ from driftwatch.recommend.situation import (
 )
 from driftwatch.recommend.verdict import (
     Case,
-    by_measured_capacity,
     changed,
     falls_short,
     keeps_time_per_token,
-    kv_binds,
     no_action,
     no_knob,
-    queue,
     replicas_alone,
 )
 from driftwatch.recommend.window import missed, nobody_waited, share_met
