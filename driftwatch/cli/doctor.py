@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from dataclasses import asdict, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.history import History, plan_from
-from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.options import flag, history_options, json_option, option, refuse_file
 from driftwatch.cli.printer import Progress, print_json, print_wrapped
 from driftwatch.cli.watch import hosts_with_own_gpus
@@ -53,7 +54,7 @@ def command(
     resolve: bool,
     as_json: bool,
     history: History,
-) -> None:
+) -> int:
     """Check every input of every rule: at /metrics (URL), in a recording, or of --config.
 
     Default: of ./driftwatch.yaml. Line 1 counts the rules that can fire, line 2 names them; then
@@ -69,7 +70,24 @@ def command(
         if send_test is None:
             raise UsageError("--resolve needs --send-test RECEIVER")
         of = history.config or Path("driftwatch.yaml")
-        click.get_current_context().exit(send_test_page(send_test, of, resolve=resolve))
+        return send_test_page(send_test, of, resolve=resolve)
+    try:
+        return _examined(urls, history, show_all=show_all, as_json=as_json)
+    except ConfigError:
+        from driftwatch.cli.check import command as check
+
+        # the file's problems, all at once; in JSON those that were met first
+        again = click.get_current_context().invoke
+        if as_json or again(check, config=history.config_file) not in (EXIT_PROBLEM, EXIT_USAGE):
+            raise
+        return EXIT_USAGE
+
+
+def _examined(urls: tuple[str, ...], history: History, *, show_all: bool, as_json: bool) -> int:
+    """Print the checkup; its exit code.
+
+    Raises ConfigError: the configuration or the rules have errors.
+    """
     import polars as pl
 
     from driftwatch.doctor.checkup import Inputs, checkup
@@ -116,18 +134,19 @@ def command(
     else:
         named = f" -c {shlex.quote(str(history.config))}" if of_config and history.config else ""
         _print(result, show_all, place, named)
-    code = 0 if result.ready else 1
-    click.get_current_context().exit(code if result.targets else EXIT_NO_VERDICT)
+    if not result.targets:
+        return EXIT_NO_VERDICT
+    return EXIT_ANSWERED if result.ready else EXIT_PROBLEM
 
 
 def _paging(configured: Settings, plan: Plan) -> Iterator[Check]:
     """Whether receivers can be used, and whether pages reach one."""
     from driftwatch.doctor.paging import receiver_checks, route_checks, secret_file_checks
     from driftwatch.receivers.registry import subscriptions_of
-    from driftwatch.service.configuration import receiver_files
+    from driftwatch.service.configuration import unreadable_secrets
     from driftwatch.settings.problems import secret_files
 
-    yield from receiver_checks(receiver_files(configured))
+    yield from receiver_checks(unreadable_secrets(configured))
     yield from secret_file_checks(secret_files(configured))
     if subscriptions := subscriptions_of(configured):
         yield from route_checks(plan.routes_to(subscriptions), plan.enabled)
@@ -238,7 +257,7 @@ def _print(
     checks = _ordered(result)
     _wrapped(_verdict(result, checks), 1)
     if able := [rule for rule, can in result.rules.items() if can]:
-        _wrapped(f"can fire {_names(able)}", 9)
+        _wrapped(f"can fire {_names(able, result)}", 9)
     for route in (one for one in checks if (one.where, one.status) == ("routes", "ok")):
         _wrapped(f"{route.where:<8} {route.what}", 9)
     for group in [[one] for one in checks] if show_all else _reasons(result, checks):
@@ -281,7 +300,7 @@ def _verdict(result: Checkup, checks: Sequence[Check]) -> str:
     able, learning, off = sum(result.rules.values()), len(result.learning), len(result.off)
     # each enabled rule in one state; the numbers add up
     states = {"cannot (MISSING)": len(result.rules) - able - learning - off}
-    states |= {"cannot yet (LEARNING)": learning, "OFF": off}
+    states |= {"cannot yet (LEARNING)": learning, "cannot here (OFF)": off}
     text = f"{able} of {len(result.rules)} rules can fire"
     text += " on every server" if result.targets > 1 else ""
     others = ", ".join(f"{number} {state}" for state, number in states.items() if number)
@@ -302,10 +321,23 @@ def _lost(result: Checkup, check: Check) -> list[str]:
     return [one for one in result.rules if one in rules and (is_every or one in check.disables)]
 
 
-def _names(rules: Sequence[str]) -> str:
-    """Their alerts, each once: a rule's labels tell nothing here."""
-    counts = Counter(name.partition("{")[0] for name in rules)
-    return ", ".join(f"{n} ({many} rules)" if many > 1 else n for n, many in counts.items())
+def _names(rules: Sequence[str], result: Checkup) -> str:
+    """Their alerts, each once; where an alert has other rules too: ``QueueSpike (page)``."""
+    every, groups = Counter(_split(rule)[0] for rule in result.rules), dict[str, list[str]]()
+    for alert, values in map(_split, rules):
+        groups.setdefault(alert, []).append(values)
+    texts = []
+    for alert, labels in groups.items():
+        if every[alert] > len(labels):
+            texts += [f"{alert} ({one})" for one in labels]
+        else:
+            texts.append(f"{alert} ({len(labels)} rules)" if len(labels) > 1 else alert)
+    return ", ".join(texts)
+
+
+def _split(rule: str) -> tuple[str, str]:
+    """A rule's alert, and the values of its labels."""
+    return rule.partition("{")[0], ", ".join(re.findall(r'"(.*?)"', rule))
 
 
 def _texts(
@@ -318,11 +350,11 @@ def _texts(
     check, lost = group[0], _lost(result, group[0])
     text = f"{check.status:<8} {_first(one.where for one in group)}: {check.what}"
     if lost:
-        text += ": every rule" if "every rule" in check.disables else f": {_names(lost)}"
+        text += ": every rule" if "every rule" in check.disables else f": {_names(lost, result)}"
     yield text
     costs = [one for one in check.disables if one not in (*lost, "every rule")]
     if costs and (show_all or check.status == "WRONG"):
-        yield f"         costs: {_names(costs)}"
+        yield f"         costs: {_names(costs, result)}"
     if check.fix is None:
         return
     if place is not None:

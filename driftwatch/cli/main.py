@@ -17,6 +17,7 @@ from driftwatch.errors import (
     DriftwatchError,
     ImpossibleConfiguration,
     NoVerdict,
+    UsageError,
     WorkloadError,
 )
 
@@ -77,9 +78,8 @@ class Group(click.Group):
             import difflib
 
             close = difflib.get_close_matches(args[0].lower(), names, n=1, cutoff=0.5)
-            hint = f"{ctx.command_path} --help lists them."
-            hint = f"Did you mean {close[0]}?" if close else hint
-            ctx.fail(f"No such command {args[0]!r}. {hint}")
+            hint = f"did you mean {close[0]}?" if close else f"{ctx.command_path} --help"
+            raise UsageError(f"there is no command {args[0]!r}", help_text=hint)
         return super().resolve_command(ctx, args)
 
 
@@ -148,8 +148,10 @@ def main() -> None:
         _drop_output()
         sys.exit(EXIT_BROKEN_PIPE)
     except click.ClickException as error:
-        error.show()
-        sys.exit(EXIT_USAGE)
+        context = getattr(error, "ctx", None)
+        message = " ".join(error.format_message().split()).rstrip(".")
+        hint = None if context is None else f"{context.command_path} --help"
+        sys.exit(_report(UsageError(message[:1].lower() + message[1:], help_text=hint)))
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)

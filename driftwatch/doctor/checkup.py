@@ -38,6 +38,7 @@ from driftwatch.vllm_arguments.flags import FIELDS
 _LENGTHS: tuple[Need, ...] = (
     "prompt_tokens_reference", "generation_tokens_reference", "lengths_reference",
 )  # fmt: skip
+_NONE_NAMED = "no baseline is named (--baseline FROM..TO)"
 _NO_SLO = (
     "no slo: a limit pages only when requests wait more than 1 s and that is half of their TTFT"
 )
@@ -127,7 +128,10 @@ def checkup(
     ]
     # without a page there is nothing to wait for
     has_baseline = all(one.has_baseline for one in costs.facts.values())
-    waits = waiting(plan.enabled, here, inputs.waits, inputs.past, has_baseline)
+    of_speed = inputs.waits
+    if now is None:  # a recording: its speed waits for nothing but a baseline's name
+        of_speed = dict.fromkeys(here, "" if inputs.has_baseline else _NONE_NAMED)
+    waits = waiting(plan.enabled, here, of_speed, inputs.past, has_baseline)
     later = [*waits] if has_page else []
     later += unused(plan.enabled, costs.facts)
     of_off = {(one.where, rule) for one in later if one.status == "OFF" for rule in one.disables}

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from driftwatch.doctor.rules import Check, Status
+from driftwatch.doctor.rules import Check, Setting, Status
 from driftwatch.incidents.planner import FIRST_RECEIVER, Routes
 from driftwatch.model import Severity, TargetKey
 from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import plural
 from driftwatch.rulebook.rules import Rule
-from driftwatch.settings.problems import others_can_read
+from driftwatch.settings.problems import UNREAD_FIX, others_can_read
 from driftwatch.store.progress import BatchProgress, unwatched
 from driftwatch.store.store import Store
 
@@ -73,14 +73,19 @@ def _reached(one: BatchProgress) -> str:
     return f"{one.targets} targets, {reached}{seconds}"
 
 
-def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
-    """Whether somebody gets the pages: receiver name and why a secret of it cannot be read."""
+def receiver_checks(receivers: Mapping[str, Mapping[Setting, str]]) -> list[Check]:
+    """Whether somebody gets the pages.
+
+    ``receivers``: name → where its files are named that cannot be read, and why.
+    """
+    lost = ("pages to this receiver",)
     checks = [
-        Check("ok", name, "receiver: its secrets can be read")
-        if reason is None
-        else Check("MISSING", name, f"receiver: {reason}", ("pages to this receiver",))
-        for name, reason in receivers
+        Check("MISSING", name, f"receiver: {reason}", lost, UNREAD_FIX, setting=location)
+        for name, unreadable in receivers.items()
+        for location, reason in unreadable.items()
     ]
+    fit = (name for name, unreadable in receivers.items() if not unreadable)
+    checks += [Check("ok", name, "receiver: its secrets can be read") for name in fit]
     what, fix = "none configured, so pages reach nobody", FIRST_RECEIVER
     setting = ("receivers",)
     return checks or [Check("MISSING", "receivers", what, ("every page",), fix, setting=setting)]

@@ -331,6 +331,7 @@ def waiting(
             if (_without([rule], "own_past") or waits_for_day) and (
                 past < length or (of_baseline and not has_baseline)
             ):
+                needed = needed.removeprefix("a baseline and " if has_baseline else "")
                 of_past.setdefault(needed, []).append(rule.id)
         for needed, named in of_past.items():
             yield Check("LEARNING", pool, f"needs {needed}", tuple(named))

@@ -48,7 +48,9 @@ def render_problems(
     where += [plural(rules, "rule")] if rules is not None else []
     ours = [f" ({number} shipped)" if number else "" for number in shipped]
     texts = (text + of_ours for text, of_ours in zip(where, ours, strict=False))
-    verdict = f"{', '.join(counts)} in {', '.join(texts)}" + (f", {off} off" if off else "")
+    verdict = f"{', '.join(counts)} in {', '.join(texts)}" + (
+        f", {off} switched off" if off else ""
+    )
     return "\n".join([*(_one(problem, terminal) for problem in problems), verdict])
 
 

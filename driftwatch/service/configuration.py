@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count
@@ -27,7 +27,7 @@ from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.settings import Settings
-from driftwatch.settings.problems import NO_SECRET, named_files, without_secrets
+from driftwatch.settings.problems import NO_SECRET, UNREAD_FIX, named_files, without_secrets
 from driftwatch.settings.values import read_of, read_url_of
 from driftwatch.simulate.hardware import is_file, shipped_hardware
 from driftwatch.vllm_arguments.flags import check_text, check_words, plain_words
@@ -258,7 +258,8 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
         # the web is another process, on a machine that may have other files
         reason = None if location[0] == "web" else _why_not(location, named)
         if reason is not None and isinstance(root, Entries):
-            file.add(place_of(root, location), "file", reason)
+            help_text = None if location[-1] in NO_SECRET else UNREAD_FIX
+            file.add(place_of(root, location), "file", reason, help_text)
     for number, pool in enumerate(settings.pools):
         for earlier in settings.pools[:number]:
             if earlier.match.items() <= pool.match.items() and isinstance(root, Entries):
@@ -297,11 +298,16 @@ def _in_minutes(seconds: float) -> str:
     return f" ({seconds / 60:.3g} min)" if seconds >= 120 else ""
 
 
-def receiver_files(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    """Receiver name → why a secret of it cannot be read, None where all can."""
-    for receiver in settings.receivers:
-        reasons = (_why_not(*each) for each in named_files(receiver))
-        yield receiver.name, next((reason for reason in reasons if reason is not None), None)
+def unreadable_secrets(settings: Settings) -> dict[str, dict[Location, str]]:
+    """Receiver name → where its files are named that cannot be read, and why."""
+    return {
+        receiver.name: {
+            location: reason
+            for location, path in named_files(receiver, ("receivers", number))
+            if (reason := _why_not(location, path)) is not None
+        }
+        for number, receiver in enumerate(settings.receivers)
+    }
 
 
 def _why_not(location: Location, path: Path) -> str | None:

@@ -19,6 +19,7 @@ from driftwatch.yaml_models import Location, near_or_all, nearest, node_at
 from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
 NO_SECRET = ("ca_file", "recording", "startup_log")
+UNREAD_FIX = "write the secret into this file, alone on one line; or name the right file"
 M = TypeVar("M", bound=BaseModel)
 # Keys whose values may be secret, and anything that looks like a URL. A count of tokens is none,
 # nor is the name of a file.

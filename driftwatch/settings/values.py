@@ -129,7 +129,7 @@ def read_of(inline: SecretStr | None, file: Path | None) -> str | None:
         secret = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise _unusable(file, "unreadable", f"it cannot be read: {reason.lower()}") from None
+        raise _unusable(file, "unreadable", reason.lower()) from None
     if not secret:
         raise _unusable(file, "empty", "it is empty")
     if len(secret.splitlines()) > 1:

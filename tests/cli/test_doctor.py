@@ -61,7 +61,7 @@ def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
         code, out, _ = run("doctor")
         lines = out.splitlines()
         assert code == 0, out
-        assert lines[0] == "READY: 17 of 25 rules can fire; 6 cannot yet (LEARNING), 2 OFF"
+        assert lines[0] == "READY: 17 of 25 rules can fire; 6 cannot yet (LEARNING), 2 cannot here (OFF)"
         heads = {line[:8].strip() for line in lines[1:]} - {""}
         # the warning: fields that dcgm-exporter's own list leaves out
         assert heads == {"can fire", "routes", "WARNING", "LEARNING", "OFF", "ok"}
@@ -149,6 +149,11 @@ groups:
     assert " can fire Queue " in said and "MISSING chat: no slo" in said
     # one line a reason, however many pools
     assert "WARNING rag, code: no target belongs to it fix: driftwatch.yaml:3, " in said
+    window = "2026-11-21T08:00Z..2026-11-21T08:10Z"
+    _, out, _ = run("doctor", "--recording", str(recording), "--baseline", window)
+    assert "can fire" in out and "no baseline" not in out
+    Path("driftwatch.yaml").write_text("interval: 5\nreceivers: [{name: a, webhook: {url_file: b}}]")
+    assert run("doctor")[:2] == (2, run("check")[1])
 
 
 class _Refusing(BaseHTTPRequestHandler):

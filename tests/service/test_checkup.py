@@ -86,11 +86,12 @@ def test_a_target_between_bucket_edges_is_warned_of(shared_data: Path) -> None:
 
 
 def test_receivers() -> None:
-    (none,) = receiver_checks([])
+    (none,) = receiver_checks({})
     assert (none.status, none.what) == ("MISSING", "none configured, so pages reach nobody")
-    good, bad = receiver_checks([("a", None), ("b", "/x: no such file or directory")])
+    at = ("receivers", 1, "webhook", "url_file")
+    bad, good = receiver_checks({"a": {}, "b": {at: "/x: no such file or directory"}})
     assert good.status == "ok"
-    assert (bad.status, bad.where) == ("MISSING", "b")
+    assert (bad.status, bad.where, bad.setting) == ("MISSING", "b", at)
     assert "/x: no such file" in bad.what
     assert not Checkup((good, bad), {"R": True}).ready
     assert not Checkup((good, none), {"R": True}).ready
