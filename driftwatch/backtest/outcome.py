@@ -265,7 +265,9 @@ class _RuleSet:
     def result(self, history: History, scraped: int) -> Backtest:
         """Its pages; ``scraped``: minutes of targets with data."""
         unknown = {rule: n / max(scraped, 1) for rule, n in sorted(self._unknown.items())}
-        return Backtest(history, tuple(past_pages(self._transitions)), unknown)
+        return Backtest(
+            history, tuple(past_pages(self._transitions, self._incidents.values())), unknown
+        )
 
 
 def backtests(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from driftwatch.documents import Document
 from driftwatch.incidents.incident import Incident, Transition
@@ -35,7 +35,7 @@ class PastPage(Document):
     closed: str | None = None  # why it ended although its condition was not false, else None
     leaf: str | None = None  # where its diagnosis ended, None without one
     headline: str = ""  # line 1 of its first page
-    servers: tuple[str, ...] = ()  # the first of those that its first page is about
+    servers: tuple[str, ...] = ()  # that met the rule
     compared: Literal["new", "gone"] | None = None  # with another rule set; None = in both
     changes: tuple[str, ...] = ()  # what is not as it was there
 
@@ -49,26 +49,34 @@ class PastPage(Document):
             alert=incident.alert,
             severity=incident.severity,
             pool=incident.pool,
-            where=incident.name,
+            **_servers(incident),
             started_at=incident.started_at,
             fired_at=incident.firing_at or incident.started_at,
             resolved_at=incident.resolved_at,
             leaf=None if page is None else page.leaf,
             headline="" if page is None else page.summary.partition(". No advice:")[0],
-            servers=() if page is None else page.servers.first,
         )
 
 
-def past_pages(transitions: Iterable[Transition]) -> list[PastPage]:
-    """What fired, in order; each with its end."""
+def _servers(incident: Incident) -> dict[str, Any]:
+    """The servers that it concerned, as ``driftwatch incidents`` counts them."""
+    met = tuple(one.key.text for one in incident.servers if one.met)
+    return {"where": incident.name, "servers": met}
+
+
+def past_pages(transitions: Iterable[Transition], still_open: Iterable[Incident]) -> list[PastPage]:
+    """What fired, in order; each with its end, and with the servers that joined it."""
     pages: dict[str, PastPage] = {}
     for one in transitions:
         incident = one.incident
         if one.event == "firing":
             pages[incident.id] = PastPage.of(incident)
         elif one.event == "resolved" and incident.id in pages:
-            end = {"resolved_at": one.at, "closed": one.reason}
+            end = {"resolved_at": one.at, "closed": one.reason, **_servers(incident)}
             pages[incident.id] = pages[incident.id].model_copy(update=end)
+    for incident in still_open:
+        if incident.id in pages:
+            pages[incident.id] = pages[incident.id].model_copy(update=_servers(incident))
     return list(pages.values())
 
 
@@ -114,7 +122,7 @@ _COMPARED = ("severity", "rule", "leaf")
 def compare(
     before: Sequence[PastPage], now: Sequence[PastPage], rules: Sequence[Rule], until: datetime
 ) -> Comparison:
-    """Match the pages of two rule sets, each once; the same rule and the longest overlap first.
+    """Match the pages of two rule sets, each once; the same rule and the earliest overlap first.
 
     Two pages are the same where they are about the same pool, were sent by the same rule or by
     rules of one group, and overlap in time.
@@ -125,10 +133,11 @@ def compare(
     candidates = []
     for i, one in enumerate(before):
         for k, other in enumerate(now):
-            overlap = _overlap(one, other, until)
-            if overlap >= timedelta(0) and _may_pair(one, other, group_of):
+            first = max(one.started_at, other.started_at)  # that both are open
+            last = min(one.resolved_at or until, other.resolved_at or until)
+            if first <= last and _may_pair(one, other, group_of):
                 near = abs(one.fired_at - other.fired_at)
-                candidates.append((one.rule != other.rule, -overlap, near, i, k))
+                candidates.append((one.rule != other.rule, first, near, i, k))
     pairs: dict[int, int] = {}
     for *_, i, k in sorted(candidates):
         if i not in pairs and k not in pairs.values():
@@ -144,12 +153,6 @@ def _may_pair(one: PastPage, other: PastPage, group_of: Mapping[str, str]) -> bo
     groups = group_of.get(one.rule), group_of.get(other.rule)
     same_group = None not in groups and groups[0] == groups[1]
     return one.pool == other.pool and (one.rule == other.rule or same_group)
-
-
-def _overlap(one: PastPage, other: PastPage, until: datetime) -> timedelta:
-    """How long both are open; below zero where they do not touch."""
-    end = min(one.resolved_at or until, other.resolved_at or until)
-    return end - max(one.started_at, other.started_at)
 
 
 @dataclass(frozen=True, slots=True)

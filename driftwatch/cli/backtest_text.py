@@ -93,9 +93,9 @@ def _list(report: BacktestReport) -> Iterator[str]:
     rows, below = [], []
     tomorrow = report.until + timedelta(days=1)  # a history has no today: each time has its date
     for page in report.pages:
-        open_for = (page.resolved_at or report.until) - page.fired_at
+        open_for = (page.resolved_at or report.until) - page.started_at
         lasted = "" if page.resolved_at else "over "
-        lasted += duration(max(open_for.total_seconds(), 60.0))
+        lasted += duration(open_for.total_seconds())
         since, fired = (time_text(at, tomorrow) for at in (page.started_at, page.fired_at))
         sign = {"new": "+", "gone": "-"}.get(page.compared or "", "")
         rows.append((sign, since, fired, lasted, page.severity, page.where, page.rule))
@@ -106,6 +106,8 @@ def _list(report: BacktestReport) -> Iterator[str]:
 
 def _details(report: BacktestReport, page: PastPage) -> Iterator[str]:
     yield page.headline or "no line 1"
+    if len(page.servers) > 1:
+        yield f"{len(page.servers)} servers"
     if page.leaf:
         yield f"leaf {page.leaf}"
     if page.changes and report.against is not None:

@@ -72,7 +72,11 @@ def pages(several: Iterable[PastPage]) -> list[PastPage]:
 
 def test_incidents_of_a_fleet_over_midnight_with_servers_that_go(midnight: Replayed) -> None:
     (result,) = backtests(midnight.history, [midnight.plan])
-    assert pages(result.pages) == pages(past_pages(midnight.transitions))
+    names = {one.id: one.name for one in midnight.store.incidents()}  # as incidents prints them
+    assert all(one.where == names[one.id] for one in result.pages)
+    assert pages(result.pages) == pages(
+        past_pages(midnight.transitions, midnight.store.incidents())
+    )
 
 
 @pytest.mark.slow
@@ -85,14 +89,14 @@ def test_incidents_of_a_scenario_with_its_baseline(tmp_path: Path) -> None:
     window = Window(*(scenario.start + timedelta(seconds=s) for s in (first.at, first.until)))
     one = replayed(tmp_path, plan_from(tmp_path / CONFIGURATION), window)
     (result,) = backtests(one.history, [one.plan])
-    assert pages(result.pages) == pages(past_pages(one.transitions)) != []
+    assert pages(result.pages) == pages(past_pages(one.transitions, one.store.incidents())) != []
 
 
 @pytest.mark.parametrize("name", ["run_cap", pytest.param("run_slow", marks=pytest.mark.slow)])
 def test_pages_of_real_servers(name: str, shared_data: Path) -> None:
     one = replayed(shared_data / "vllm-0.32" / name, plan_from(None))
     (result,) = backtests(one.history, [one.plan])
-    expected = past_pages(one.transitions)
+    expected = past_pages(one.transitions, one.store.incidents())
     assert expected
     for mine, other in zip(result.pages, expected, strict=True):
         # nothing is simulated: line 1 has what was seen, and not what to do

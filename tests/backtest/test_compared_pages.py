@@ -43,8 +43,8 @@ def page(rule: str, pool: str, fires: int, ends: int, began: int | None = None) 
         # a rule of the same group takes its place; its own goes before, however short they overlap
         ([("Drift", "a", 10, 60)], [("Binding", "a", 12, 70)], {0: 0}),
         ([("Drift", "a", 10, 20)], [("Binding", "a", 5, 60), ("Drift", "a", 18, 60)], {0: 1}),
-        # one page that became two is the longer one, and a new one
-        ([("Slow", "a", 10, 60)], [("Slow", "a", 10, 20), ("Slow", "a", 30, 60)], {0: 1}),
+        # one page that became two is the earlier one, and a new one
+        ([("Slow", "a", 10, 60)], [("Slow", "a", 10, 20), ("Slow", "a", 30, 60)], {0: 0}),
         # it fires when the other is over, and began while that was open
         ([("Slow", "a", 10, 20)], [("Slow", "a", 35, 60, 18)], {0: 0}),
         ([("Slow", "a", 10, 20)], [("Slow", "a", 35, 60, 25)], {}),

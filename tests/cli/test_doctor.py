@@ -61,7 +61,10 @@ def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
         code, out, _ = run("doctor")
         lines = out.splitlines()
         assert code == 0, out
-        assert lines[0] == "READY: 17 of 25 rules can fire; 6 cannot yet (LEARNING), 2 cannot here (OFF)"
+        assert (
+            lines[0]
+            == "READY: 17 of 25 rules can fire; 6 cannot yet (LEARNING), 2 cannot here (OFF)"
+        )
         heads = {line[:8].strip() for line in lines[1:]} - {""}
         # the warning: fields that dcgm-exporter's own list leaves out
         assert heads == {"can fire", "routes", "WARNING", "LEARNING", "OFF", "ok"}
@@ -152,7 +155,9 @@ groups:
     window = "2026-11-21T08:00Z..2026-11-21T08:10Z"
     _, out, _ = run("doctor", "--recording", str(recording), "--baseline", window)
     assert "can fire" in out and "no baseline" not in out
-    Path("driftwatch.yaml").write_text("interval: 5\nreceivers: [{name: a, webhook: {url_file: b}}]")
+    Path("driftwatch.yaml").write_text(
+        "interval: 5\nreceivers: [{name: a, webhook: {url_file: b}}]"
+    )
     assert run("doctor")[:2] == (2, run("check")[1])
 
 
