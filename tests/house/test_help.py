@@ -68,5 +68,5 @@ def test_a_wrong_verb_gets_a_hint_and_exit_code_2() -> None:
         check=False,
     )
     assert ran.returncode == 2
-    assert "Did you mean explain?" in ran.stderr
+    assert "did you mean explain?" in ran.stderr
     assert "Traceback" not in ran.stderr
