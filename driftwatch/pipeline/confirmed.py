@@ -19,6 +19,7 @@ from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.verifications import LONGEST, look_at, open_verification
 from driftwatch.store.confirmed import ConfirmedSettings
 from driftwatch.store.store import Store
+from driftwatch.verify.changes import has_same_values
 from driftwatch.verify.verification import Change, Verification
 
 NEAR = timedelta(hours=1)  # a person names a restart by its hour
@@ -95,7 +96,7 @@ def verification_of(
 ) -> Verification | None:
     """The verification of a note's change, by the minutes up to ``last``; None = it has none.
 
-    It ends at the next restart, or after a day.
+    It ends at the next restart, or after a day. A verdict that fell on the same change stays.
     """
     what = {
         name: ("unknown" if before is None else knob(before), knob(now))
@@ -106,6 +107,10 @@ def verification_of(
         return None
     change, key = Change("knobs", note.since, what), TargetKey(note.instance, note.engine)
     one = open_verification(None, target, change, note.since, store.advices)
+    near = store.verifications(note.since - timedelta(minutes=1), note.since + LONGEST)
+    known = next((o for o in near if o.id == one.id and o.closed_at is not None), None)
+    if known is not None and has_same_values(known.change, change):
+        return known.model_copy(update={"change": change, "confirmed_by": note.by})
     until = min(last, note.since + LONGEST)
     rows = store.past(note.since, until, [key], ("restarted",))
     again = rows.filter(pl.col("restarted").fill_null(value=False))["end"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
@@ -19,6 +19,7 @@ from driftwatch.report.week import stretch_text
 
 _MOST_NAMED = 3  # servers or stretches; more are counted
 _MOST_ALERTS = 6
+_NEARLY_ALL = 0.95
 # a doubling of lengths is what the reports promise to show
 _DOUBLED = 2.0
 # a slow engine without a verdict for less than that is found after it
@@ -90,14 +91,22 @@ def _stretches(cells: pl.DataFrame, reasons: Sequence[str], least: timedelta) ->
         start, end = run["end"][0] - CELL, run["end"][-1]
         if end - start >= least:
             reason = max(reasons, key=lambda name: run[name].sum())
+            names = _names(run)
+            seconds = float(run.select(pl.sum_horizontal(reasons).sum()).item())
+            ratio = seconds / len(names) / (end - start).total_seconds()
             pool = run["pool"][0]
-            yield Unjudged(pool=pool, servers=_names(run), start=start, end=end, reason=reason)
+            yield Unjudged(
+                pool=pool, servers=names, start=start, end=end, reason=reason, ratio=min(1.0, ratio)
+            )
 
 
-def blind_texts(blind: Blind, servers: int, options: str = "") -> list[str]:
+def blind_texts(
+    blind: Blind, servers: int, options: str = "", slow: Collection[str] = ()
+) -> list[str]:
     """What could have been missed, when and on which servers; a short line where that is nothing.
 
-    ``servers``: how many there are; ``options``: of commands.
+    ``servers``: how many there are; ``options``: of commands; ``slow``: pools with a slow server,
+    of which no baseline can be taken.
     """
     if blind.not_judged_ratio is None:
         return ["no minute of the week is stored"]
@@ -107,13 +116,14 @@ def blind_texts(blind: Blind, servers: int, options: str = "") -> list[str]:
         (False, "a slower engine would have gone unnoticed on"),
     ):
         mine = [o for o in blind.unjudged if (o.reason in UNSEEN) == is_unseen]
-        named = [f"{_where_text(one)} ({one.reason})" for one in mine[:_MOST_NAMED]]
+        named = [_where_text(one) for one in mine[:_MOST_NAMED]]
         more = len(mine) - len(named)
         named += [f"{plural(more, 'shorter one')}: --json"] if more else []
         beyond = next((o.pool for o in mine[:_MOST_NAMED] if o.reason == BEYOND), None)
         if beyond is not None:
             command = f"driftwatch baseline accept {clean(beyond)}{options}"
-            named.append(f"if such load stays, take a new baseline: {command}")
+            when = "once its servers have their speed again and" if beyond in slow else "if"
+            named.append(f"{when} such load stays, take a new baseline: {command}")
         texts += [f"{what} {'; '.join(named)}"] if named else []
     if silent := blind.could_not_fire:
         texts.append(f"could not fire: {some_of(map(clean, silent), _MOST_ALERTS, ', ')}")
@@ -132,10 +142,14 @@ def some_of(texts: Iterable[str], most: int = _MOST_NAMED, between: str = "; ") 
 
 
 def _where_text(one: Unjudged) -> str:
-    """``b:8000 Wed 18:00–20:00``, ``chat-8b (12 servers) Tue 13:00 – Wed 07:00``."""
+    """``b:8000 Wed 18:00–20:00 (idle)``; ``chat-8b (12 servers) Tue 13:00 – Wed 07:00, 62 % of the
+    time (load outside the baseline)``.
+    """
     when = stretch_text(one.start, one.end).removesuffix(" UTC")
     servers = f"{one.pool} ({plural(len(one.servers), 'server')})"
-    return f"{clean(one.servers[0] if len(one.servers) == 1 else servers)} {when}"
+    if one.ratio < _NEARLY_ALL:
+        when += f", {percent(one.ratio)} of the time"
+    return f"{clean(one.servers[0] if len(one.servers) == 1 else servers)} {when} ({one.reason})"
 
 
 def _servers(names: Sequence[str]) -> str:

@@ -67,7 +67,10 @@ def _hours(
     parts = [by_hour.get(at, none) for at in every]
     late = [missed(material, part) for part in parts]
     speeds = [
-        part.group_by("instance", "engine").agg(pl.col("speed_at_equal_load_ratio").mean())
+        # what BLIND calls not judged is not drawn
+        part.filter(pl.col("verdict_seconds") * 2 >= pl.col("seconds"))
+        .group_by("instance", "engine")
+        .agg(pl.col("speed_at_equal_load_ratio").mean())
         for part in parts
     ]
     prompts, generations = (
@@ -107,6 +110,6 @@ def _events(material: Material, pool: str, cells: pl.DataFrame) -> list[Event]:
     events = []
     for what, times, names in groups:
         servers = " and ".join(names) if len(names) <= _NAMED else f"{len(names)} servers"
-        until = f" before {times[-1] + CELL:%H:%M}" if what == "restarted" else ""
+        until = f" {times[0]:%H:%M}–{times[-1] + CELL:%H:%M}" if what == "restarted" else ""
         events.append(Event(at=times[0], what=f"{servers} {what}{until}".replace(" :", ":")))
     return sorted(events, key=lambda one: one.at)[:_MOST_EVENTS]

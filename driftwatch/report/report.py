@@ -85,6 +85,7 @@ class Moved(Document):
     counted_hours: float  # in so many hours between them
     missed: Range  # requests over a target, and those without an answer
     gpu_hours_lost: Range  # Σ (1 - speed) · GPUs · hours
+    speed_lost: Range = Range()  # share of its speed that a slower engine lost
     in_target: Range  # share of the pool's requests meanwhile
     unanswered: Range  # requests of a hang that got no answer; part of ``missed``
     # requests that clients gave up after their first token, beyond the share that they give up
@@ -154,6 +155,7 @@ class Unjudged(Document):
     start: datetime
     end: datetime
     reason: str  # the most frequent one
+    ratio: float = 1.0  # of its servers' time from start to end
 
 
 class Blind(Document):

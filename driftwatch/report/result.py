@@ -122,7 +122,9 @@ def result_of(
         last = max(last, end)
     speed = _speed(material, incidents, last) if family == "speed" else None
     now = "" if speed is None else f", then {_range(speed)} of the usual speed"
-    return f"over after {duration(covered.total_seconds())}{now}", ""
+    # lengths that stay far from the usual ones miss no target any more
+    word = "over" if drift is None else "pages over"
+    return f"{word} after {duration(covered.total_seconds())}{now}", ""
 
 
 def _judged(

@@ -60,13 +60,13 @@ def date_text(at: datetime) -> str:
     return f"{at:%a} {at.day} {at:%b}"
 
 
-def when_text(row: Moved) -> str:
+def when_text(row: Moved, zone: str = "") -> str:
     """When a cause was there: its incidents, and as long as lengths were far from the usual."""
     start, end, drift = row.start, row.end, row.drift
     if drift is not None:
         start = drift.start if abs(drift.start - start) < _WHOLE_WITHIN else min(start, drift.start)
         end = None if end is None or row.is_still else max(end, drift.end)
-    text = stretch_text(start, end).removesuffix(" UTC")
+    text = stretch_text(start, end).removesuffix(" UTC") + zone
     return text if end is not None else f"{text}, still so"
 
 
@@ -192,7 +192,8 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     yield "PAGES", [pages_text(report.pages), *([f"still open: {still}"] if still else [])]
     if report.advice.advised:
         yield "ADVICE", [advice_text(report.advice)]
-    yield "BLIND", blind_texts(report.blind, report.servers, report.links.options)
+    slow = [row.pool for row in report.moved if row.family == "speed" and row.end is None]
+    yield "BLIND", blind_texts(report.blind, report.servers, report.links.options, slow)
 
 
 def _details(row: Moved) -> str:
@@ -305,7 +306,7 @@ def message_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 def cause_text(row: Moved) -> str:
     """When it was, what it cost in full, and what RESULT compares, in sentences."""
-    parts = [f"{when_text(row)} UTC"]
+    parts = [when_text(row, " UTC")]
     if row.in_target.low is not None:
         counted = stretch_text(row.counted_from, row.counted_to)
         if (row.counted_to - row.counted_from) / _WHOLE_WITHIN > row.counted_hours + 0.01:
@@ -321,7 +322,13 @@ def cause_text(row: Moved) -> str:
         )
     parts += [row.compared] if row.compared else []
     if row.family in BY_SPEED and row.gpu_hours_lost.low is not None:
-        parts.append(lost_text(row.gpu_hours_lost))
+        lost = lost_text(row.gpu_hours_lost)
+        if row.speed_lost.low is not None:
+            lost += (
+                f": {share_text(row.speed_lost)} of the speed, give or take as much as a healthy "
+            )
+            lost += "server's speed at equal load varies"
+        parts.append(lost)
     return ". ".join(parts) + "."
 
 

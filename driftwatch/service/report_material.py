@@ -74,7 +74,7 @@ def gather(
         )
     reach = min(first for first, _ in spans), max(last for _, last in spans)
     # the clock may be ahead of what is stored: the last minute's end belongs to the report
-    end = end if end == week.end else min(end, reach[1] + timedelta(microseconds=1))
+    end = min(end, reach[1] + timedelta(microseconds=1))
     stored = store.minutes_reach()
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     verifications = store.verifications(end - TRACK, end)

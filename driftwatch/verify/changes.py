@@ -144,11 +144,22 @@ def has_advised_values(change: Change, moves: Sequence[KnobMove]) -> bool:
     return all(_has_value_of(change, move) for move in moves)
 
 
+def has_same_values(one: Change, other: Change) -> bool:
+    """Whether two changes may have brought the same values; a lower bound may be any above."""
+    return one.what.keys() == other.what.keys() and all(
+        _may_be(one.what[name][1], number_of(other.what[name][1])) for name in one.what
+    )
+
+
 def _has_value_of(change: Change, move: KnobMove) -> bool:
-    text = change.what.get(move.knob, ("", ""))[1]
-    now = number_of(text)
-    is_bound = text.startswith("at least ")
-    return now is not None and (now == move.to_value or (is_bound and now < move.to_value))
+    return _may_be(change.what.get(move.knob, ("", ""))[1], move.to_value)
+
+
+def _may_be(text: str, value: float | None) -> bool:
+    now, is_bound = number_of(text), text.startswith("at least ")
+    if now is None or value is None:
+        return False
+    return now == value or (is_bound and now < value)
 
 
 def advised_by(change: Change, moves: Sequence[KnobMove]) -> bool:

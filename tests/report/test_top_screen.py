@@ -429,7 +429,9 @@ def test_blind_says_what_could_be_missed_and_where() -> None:
     idle = {"verdict_seconds": 0.0, "idle": 600.0}
     rows = cells(*(cell(10 * n, **(beyond if n < 13 else idle)) for n in range(1, 40)))
     known = dict.fromkeys((f"{name}_tokens_usual_ratio" for name in ("prompt", "generation")), 1.1)
-    (text,) = blind_texts(reported(cells=rows.with_columns(**known)).blind, 2)
+    found = reported(cells=rows.with_columns(**known)).blind
+    assert "once its servers have their speed again" in blind_texts(found, 2, "", ["p"])[0]
+    (text,) = blind_texts(found, 2)
     assert text == (
         "a slower engine would have gone unnoticed on s0:8000 Wed 02:40–04:40 (load outside the "
         "baseline); if such load stays, take a new baseline: driftwatch baseline accept p"

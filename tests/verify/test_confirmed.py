@@ -91,7 +91,8 @@ def test_a_file_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     known = ran("verify", *db)
     assert "max_num_seqs 16 → 24 (most that ran at once)" in known.stdout
     # an id is a name, and a pool's exit code is that of its outcome
-    assert ran("verify", known.stdout[:12], *db).stdout.startswith("PASS: IT WORKED")
+    verdict = ran("verify", known.stdout[:12], *db).stdout.splitlines()
+    assert verdict[0].startswith("PASS: IT WORKED")
     assert "max_num_seqs 24 (inferred)" in ran("explain", "p", *db).stdout
     assert "driftwatch.yaml, and record it: driftwatch verify p --setting max_num_seqs=24" in (
         ran("report", *db).stdout
@@ -105,6 +106,10 @@ def test_a_file_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     record = ("verify", "p", "--setting", "max_num_seqs=320", "--at", "00:20", *db)
     with pytest.raises(UsageError, match="at most 24 ran while requests queued"):
         ran(*record)
+    # a person who confirms what the scrapes show moves no verdict
+    ran(*record[:3], "max_num_seqs=24", *record[4:], "--by", "bo")
+    after = ran("verify", known.stdout[:12], *db).stdout.splitlines()
+    assert "24 (says bo)" in after[1] and [after[0], *after[2:]] == [verdict[0], *verdict[2:]]
 
 
 def test_without_a_usable_scrape_there_is_no_verdict(tmp_path: Path) -> None:
