@@ -47,26 +47,27 @@ def command(
 ) -> None:
     """Explain the state of a server (host:8000, host:8000/1), a pool or an incident.
 
-    Leave the name out where there is only one server. Of a pool, driftwatch explains a server that
-    an open page concerns, else the one with the longest queue; of an incident that is over, its
-    first server at the moment of the page. The answer begins with the page of an incident that
-    fires then. driftwatch reads --recording, else the database.
+    Leave the name out where there is only one server. The answer begins with the page of the
+    incident, else with one that fires then: for a pool the gravest of several servers. A line for
+    each server of the pool follows, then the numbers of the one with the longest queue. An
+    incident that is over is explained at the moment of its page. driftwatch reads --recording,
+    else the database.
     Exit code 0: answered; 4: no verdict, and the output names what is missing.
     """
     from driftwatch.clock import SystemClock
 
     today = SystemClock().now().date()
     target, named, history = _of_incident(target, history)
-    with target_window(target, history, length, today=today) as scope:
-        _explain(scope, named, symptom, as_json)
+    with target_window(target, history, length, today=today, incident=named) as scope:
+        _explain(scope, symptom, as_json)
 
 
 _INCIDENT = re.compile(r"[0-9a-f]{4,12}")
 
 
-def _of_incident(name: str | None, history: History) -> tuple[str | None, str | None, History]:
-    """The first server of the incident that is named, its id, and once it is over the moment of its
-    page; else what was given.
+def _of_incident(name: str | None, history: History) -> tuple[str | None, Incident | None, History]:
+    """The first server of the incident that is named, the incident, and once it is over the moment
+    of its page; else what was given.
     """
     if name is None or not history.is_stored or _INCIDENT.fullmatch(name) is None:
         return name, None, history
@@ -77,21 +78,22 @@ def _of_incident(name: str | None, history: History) -> tuple[str | None, str | 
         at = history.at or (incident.firing_at if is_past else None)
         met = sorted((one for one in incident.servers if one.met), key=lambda one: one.since)
         first = [one.key.text for one in met]
-        if incident.page is not None and not is_over:
+        sent = [one for one in incident.messages if at is not None and one.at <= at]
+        if at is None and incident.page is not None:
             first = [*incident.page.servers.first, *first]
-        elif incident.messages:
-            first = [*incident.messages[0].servers, *first]
+        elif sent or incident.messages:
+            first = [*[*incident.messages[:1], *sent][-1].servers, *first]
         if first:
-            return first[0], incident.id, replace(history, at=at)
+            return first[0], incident, replace(history, at=at)
     return name, None, history
 
 
-def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_json: bool) -> None:
+def _explain(scope: TargetWindow, symptom: str | None, as_json: bool) -> None:
     from driftwatch.notify.explanation import explanation, is_healthy
     from driftwatch.pipeline.advice import advise_finding
 
     history = scope.history
-    incidents = sorted(scope.incidents(), key=lambda one: one.id != named)
+    incidents = scope.incidents()
     evaluated = _evaluated(scope, _tree(scope, symptom, incidents), () if as_json else incidents)
     window, finding = evaluated.window, evaluated.finding
     assert finding is not None  # noqa: S101 - evaluated() raises without one
@@ -117,7 +119,8 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
         at = history.at or (None if history.is_stored else window.end)
         also = [_also(scope, one, page) for (one, _), page in zip(made, pages, strict=True)]
         do = _next(finding, pages, at, is_stored=history.is_stored)
-        _print(scope, finding, window, texts, also[texts is not None :], do)
+        notes = [*scope.server_lines(), *also[texts is not None :]]
+        _print(scope, finding, window, texts, notes, do)
     diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == "undetermined"
     no_verdict = undetermined and not is_healthy(finding)
@@ -150,11 +153,11 @@ def _evaluated(scope: TargetWindow, tree: str, incidents: Sequence[Incident]) ->
 def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page | None:
     """The page of an incident as last made by the window's end; None where the store has none."""
     from driftwatch.notify.headline import headline, rendered
-    from driftwatch.notify.page import Line
+    from driftwatch.notify.page import REFRESH_EVERY, Line
 
     at, last = scope.window.end, incident.page
-    if last is None:
-        return None
+    if last is None or (incident.resolved_at is not None and incident.resolved_at <= at):
+        return last
     rule = next((rule for rule in scope.plan.rules if rule.id == incident.rule), None)
     if rule is not None and (text := _recovering(scope, incident, rule, finding)) is not None:
         began = Line("Began", last.first_problem, last.times.started_at)
@@ -170,14 +173,17 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
         return last
     since, until = incident.firing_at or at, sent[-1].at + timedelta(seconds=1)
     answers = [o.answer for o in scope.store.advices(since, until) if o.incident_id == incident.id]
+    made_at, lines = sent[-1].at, sent[-1].lines
+    if at - made_at > REFRESH_EVERY:  # facts that are old have their time
+        lines = tuple(one if one.at else replace(one, at=made_at) for one in lines)
     # a later answer is none of this moment
     advice = answers[-1].advice if answers else None if _is_answered(last) else last.advice
     return last.model_copy(
         update={
             "event": "firing",
             "summary": sent[-1].summary,
-            "lines": sent[-1].lines,
-            "times": last.times.model_copy(update={"measured_at": sent[-1].at}),
+            "lines": lines,
+            "times": last.times.model_copy(update={"measured_at": made_at}),
             "advice": advice,
         }
     )

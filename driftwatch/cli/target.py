@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,11 @@ from driftwatch.cli.database import last_scraped
 from driftwatch.cli.printer import print_note
 from driftwatch.cli.replay_summary import TakenProposals
 from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.incidents.incident import shown_first
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from driftwatch.cli.history import History
     from driftwatch.incidents.incident import Incident
     from driftwatch.model import Finding, Target, TargetKey
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _KEY = ("instance", "engine")
 _LISTED = 8  # names in an error on a terminal; piped all
+_SERVER_LINES = 16
 _RECENT = timedelta(minutes=10)  # whose queue decides which server of a pool is meant
 
 
@@ -40,6 +44,8 @@ class TargetWindow:
     window: Window
     today: date  # the day whose times are printed without a date
     source: str | None = None  # name of the source that lists the target
+    incident: Incident | None = None  # the one that is named
+    members: Mapping[TargetKey, Target] = field(default_factory=dict)  # of the name
 
     @property
     def silence(self) -> str | None:
@@ -49,11 +55,44 @@ class TargetWindow:
         at = self.window.end
         return why_not_scraped(self.store, self.target.key, at, self.source, self.today)
 
+    @property
+    def is_of_pool(self) -> bool:
+        """Whether a pool of several servers is meant, not one of them."""
+        return len(self.members) > 1
+
     def incidents(self) -> list[Incident]:
-        """Incidents that fire at the window's end and concern the server, the gravest first."""
+        """Incidents that fire at the window's end and concern the server, as a command shows them:
+        the one that it was asked for first.
+        """
         firing = firing_at(self.store, self.history.at)
-        found = [one for one, keys in firing if self.target.key in keys]
-        return sorted(found, key=lambda one: ("page", "ticket", "notice").index(one.severity))
+        here = [(one, keys) for one, keys in firing if self.target.key in keys]
+        found = [one for one, _ in shown_first(here, of_pool=self.is_of_pool)]
+        named = self.incident
+        return found if named is None else [named, *(o for o in found if o.id != named.id)]
+
+    def server_lines(self) -> list[str]:
+        """A line for each server of the pool that is meant: ``Server   a:1: in target, 0 waiting``;
+        of more than 16 servers those alone that are not in target.
+        """
+        if not self.is_of_pool:
+            return []
+        from driftwatch.notify.explanation import server_text
+        from driftwatch.pipeline.explain import findings_in
+
+        found = findings_in(self.store, self.members, self.window, self.plan, self._reference())
+        texts = {key.text: server_text(found.get(key)) for key in sorted(self.members)}
+        if len(texts) > _SERVER_LINES:
+            texts = {name: text for name, text in texts.items() if not text.startswith("in target")}
+        lines = [f"{'Server':<8} {name}: {text}" for name, text in texts.items()][:_SERVER_LINES]
+        if len(lines) < len(self.members):
+            lines.append(f"{'Server':<8} {len(self.members) - len(lines)} more")
+        return lines
+
+    def _reference(self) -> pl.DataFrame:
+        from driftwatch.pipeline.explain import reference_of
+
+        baseline = self.history.baseline if self.history.is_stored else None
+        return reference_of(self.store, self.targets, self.plan, self.window.end, baseline)
 
     def evaluated(self, traffic: timedelta, tree: str, *, finding_needed: bool = True) -> Evaluated:
         """Evidence and minutes.
@@ -68,14 +107,12 @@ class TargetWindow:
             UsageError: the store knows nothing of the baseline.
             NoVerdict: nothing of the target is known in the window.
         """
-        from driftwatch.pipeline.explain import explain, reference_of
+        from driftwatch.pipeline.explain import explain
         from driftwatch.pipeline.minutes import with_last_speed
         from driftwatch.pipeline.question import Moment, peers_of
 
         store, target, window, plan = self.store, self.target, self.window, self.plan
-        baseline = self.history.baseline if self.history.is_stored else None
-        reference = reference_of(store, self.targets, plan, window.end, baseline)
-        finding: Finding | None = None
+        reference, finding = self._reference(), None
         try:
             finding, window = explain(
                 *(store, target, window, plan, reference),
@@ -114,13 +151,20 @@ class Evaluated:
 
 @contextmanager
 def target_window(
-    name: str | None, history: History, length: timedelta, *, today: date, until_last: bool = False
+    name: str | None,
+    history: History,
+    length: timedelta,
+    *,
+    today: date,
+    until_last: bool = False,
+    incident: Incident | None = None,
 ) -> Iterator[TargetWindow]:
     """Which target and window are meant; the store is open meanwhile.
 
     Args:
         name: of a server or a pool; None = the only server.
         until_last: the window ends at the last scrape at the latest.
+        incident: the one that is meant, of several servers all of its pool.
 
     Raises:
         RecordingError: the recording cannot be read.
@@ -149,6 +193,11 @@ def target_window(
         plan = history.plan_of(store, end)
         targets = targets_at(store, plan, end, name)
         target = chosen_target(name, targets, store, end)
+        about, is_of_many = name, False
+        if incident is not None:
+            is_of_many = len(_concerned_at(incident, end)) > 1
+            about = incident.pool if is_of_many else name
+        members = {} if about is None else members_of(about, targets)
         if not history.is_stored:
             TakenProposals().note_stored(store, end, [target.key]).tell()
         yield TargetWindow(
@@ -160,6 +209,8 @@ def target_window(
             Window(end - length, end),
             today,
             stored_origins(store).get(target.key),
+            incident,
+            members,
         )
 
 
@@ -232,7 +283,7 @@ def chosen_target(
     name: str | None, targets: Mapping[TargetKey, Target], store: Store, end: datetime
 ) -> Target:
     """The server that is named; of a pool of several the one with the longest queue at the end,
-    among those that an open page, else a ticket, concerned then.
+    among those of the page, else the ticket, that a command for the pool shows first.
 
     Raises:
         UsageError: there is none of that name; or no name, and several servers.
@@ -252,12 +303,10 @@ def chosen_target(
             "name a server or a pool", help_text=f"pools: {_few(pools)}; servers: {servers}"
         )
     recent = store.past(end - _RECENT, end, members, ["waiting_requests"])
-    firing = firing_at(store, end)
-    paged, ticketed = (
-        {key for one, keys in firing if one.severity == severity for key in keys} & {*members}
-        for severity in ("page", "ticket")
-    )
-    if troubled := paged or ticketed:
+    here = [(o, {*keys} & {*members}) for o, keys in firing_at(store, end)]
+    firing = shown_first(((o, keys) for o, keys in here if keys), of_pool=True)
+    first = firing[0] if firing and firing[0][0].severity != "notice" else None
+    if troubled := [] if first is None else first[1]:
         known = pl.DataFrame(sorted(troubled), schema=["instance", "engine"], orient="row")
         recent = recent.join(known, on=["instance", "engine"], how="semi")
     queues = recent.group_by("instance", "engine").agg(pl.col("waiting_requests").mean())
@@ -266,7 +315,7 @@ def chosen_target(
     if longest.is_empty():
         return members[min(members)]
     key = TargetKey(*longest.row(0)[:2])
-    of = f"the {'page' if paged else 'ticket'}'s" if troubled else f"its {len(members)}"
+    of = f"its {len(members)}" if first is None else f"the {first[0].severity}'s"
     print_note(f"{name}: {key.text} is shown, with the longest queue of {of} servers")
     return members[key]
 
@@ -288,14 +337,19 @@ def _concerned_at(incident: Incident, at: datetime) -> tuple[TargetKey, ...]:
     """The servers that an incident concerned at a moment of its life: those that its last message
     counted, and those that joined after it.
     """
-    counted = [set(one.servers) for one in incident.messages if one.at <= at]
+    sent = [one for one in incident.messages if one.at <= at]
+    counted = {*sent[-1].servers} if sent else set()
     return tuple(
         one.key
         for one in incident.servers
         if one.met
         and (
-            one.since <= at <= one.last_true_at + _RECENT
-            or (one.key.text in counted[-1] if counted else not incident.messages)
+            one.key.text in counted
+            or (
+                (not sent or sent[-1].at < one.since)
+                and one.since <= at <= one.last_true_at + _RECENT
+            )
+            or not incident.messages
         )
     )
 

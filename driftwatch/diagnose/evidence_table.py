@@ -91,6 +91,7 @@ RECENT = tuple(
             "restarted",
             "configuration_changed",
             "several_api_servers",
+            "seconds_since_last_token",
             "running_requests_max",
             *_SUMS_10M,
             *COUNTS,
@@ -200,7 +201,7 @@ def evidence_table(
     window takes these from its last row and computes none of them. ``seconds`` distinguishes
     minutes from longer rows.
     ``windows``: :data:`WINDOW_SCHEMA`, whole minutes. A window of several minutes begins after its
-    last restart or knob change; a window of one minute adds up both sides. ``serving``:
+    last restart, knob change or hang; a window of one minute adds up both sides. ``serving``:
     :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row per target, as configured;
     ``reference``: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`; ``recent``:
     :data:`RECENT`, of these minutes and those before; None = ``rows`` has them.

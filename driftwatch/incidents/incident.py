@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -199,6 +199,21 @@ class Incident(Document):
         }
         keys = self.concerned or tuple(one.key for one in self.servers)
         return tuple({**own, "instance": k.instance, "engine": k.engine} for k in keys) or (own,)
+
+
+def shown_first(
+    incidents: Iterable[tuple[Incident, Collection[TargetKey]]], *, of_pool: bool
+) -> list[tuple[Incident, Collection[TargetKey]]]:
+    """Incidents with the servers that they concern, in the order in which a command shows them: by
+    severity; then for a pool those of several servers first, for a server its own.
+    """
+
+    def order(one: tuple[Incident, Collection[TargetKey]]) -> tuple[int, bool, str]:
+        incident, keys = one
+        severity = ("page", "ticket", "notice").index(incident.severity)
+        return severity, (len(keys) > 1) != of_pool, str(incident.firing_at or "")
+
+    return sorted(incidents, key=order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -21,6 +22,7 @@ _WAIT = "wait: driftwatch looks again every 10 min"
 _KEEP_SETTINGS = "Do not change a setting"
 BEFORE_IT = "after a change: "  # starts the text of a change that may be the cause
 _ROLL_BACK = "Roll one server back and compare"  # to the release before the change
+_OLD_RELEASE = re.compile(r"vllm (\S+) →")
 _DRAIN = "Drain it"
 _ROOM_UNKNOWN = "unknown whether the others can take its load: look at theirs before you drain it"
 # reasons whose text is an action
@@ -158,6 +160,10 @@ def full_advice(page: Page) -> str | None:
         text = None  # the leaf's advice is for one server
     if page.leaf == "scheduler_regression" and (page.recent_change or "").startswith(BEFORE_IT):
         text = _ROLL_BACK
+    if page.leaf == "version_change" and (
+        old := _OLD_RELEASE.match(page.value("release_change") or "")
+    ):
+        text = f"Go back to vLLM {old[1]} on one server and compare"
     text = text or page.phrases.advice
     if text.startswith(_DRAIN) and (more := replicas_before_drain(page)):
         many = "a replica" if more == 1 else plural(more, "replica")
@@ -249,14 +255,16 @@ def settings_line(page: Page) -> str | None:
 
 
 def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
-    do = change_texts(advised)[0]
+    do, made_at = change_texts(advised)[0], _forecast_time(page, advised)
+    made = f"forecast of {made_at}:" if made_at else "forecast:"
     for text in map(clean, advised.instead[:1]):
-        yield Line("Do", f"{do[:1].lower()}{do[1:]}: {text.partition(': ')[2]}", weight=8)
+        brings = text.partition(": ")[2]
+        brings = brings.replace("forecast ", f"{made} ", 1) if made_at else brings
+        yield Line("Do", f"{do[:1].lower()}{do[1:]}: {brings}", weight=8)
     change = setting_change(advised)
     first = "" if change in page.summary or advised.instead else f"{change}: "
     brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
-    if made_at := _forecast_time(page, advised):
-        brings = brings.replace("forecast:", f"forecast of {made_at}:", 1)
+    brings = brings.replace("forecast:", made, 1)
     brings = f"Alone, {brings}" if advised.instead else _capital(brings)
     text = f"{first}restart with {vllm_arguments(advised.moves)}. {brings}"
     yield Line("Change", text, weight=8)

@@ -164,6 +164,20 @@ def now_text(finding: Finding) -> str | None:
     return next(fill(page, _problems(finding.evidence)), None)
 
 
+def server_text(finding: Finding | None) -> str:
+    """A server on one line: ``63 % of requests miss TTFT 1.5 s; 79 running, 282 waiting``."""
+    if finding is None:
+        return "no usable scrape"
+    now, text = finding.evidence, now_text(finding)
+    if is_healthy(finding):
+        text = "in target" if now.get("slo_missed") is False else "no limit full"
+    counts = ((name, now.get(f"{name}_requests")) for name in ("running", "waiting"))
+    parts = [f"{count(n)} {name}" if n is not None else f"{name} unknown" for name, n in counts]
+    if now.get("slower_at_equal_load") is False:
+        parts.append(f"speed at equal load {percent(now['speed_at_equal_load_ratio'])}")
+    return f"{text or 'not judged'}; {', '.join(parts)}"
+
+
 def what_to_do(finding: Finding) -> tuple[Line, ...]:
     """The cause and the advice, as lines of a page; empty for a healthy server."""
     if is_healthy(finding) or finding.diagnosis is None:

@@ -240,7 +240,7 @@ def _firing(page: Page) -> Iterator[Line]:
 def _since(page: Page) -> str:
     """The servers, the recent change, and what moved."""
     servers, change = page.servers, clean(page.recent_change or "")
-    on = few(servers.first, servers.concerned) if 1 < servers.concerned < servers.of else ""
+    on = few(sorted(servers.first), servers.concerned) if 1 < servers.concerned < servers.of else ""
     parts = [change, f"on {on}" if on else "", page.phrases.since]
     if change.startswith("then "):
         parts = [*parts[1:], change]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
-from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.incident import Incident, shown_first
 from driftwatch.incidents.silence import silence_matchers
 from driftwatch.model import (
     Finding,
@@ -56,6 +56,7 @@ def build_page(
     resolved_reason: str | None = None,
     ended_because: str = "",
     ended_in_target: bool | None = None,
+    others: Collection[Incident] = (),
 ) -> Page:
     """The page of an incident that fired or resolved, with its texts.
 
@@ -63,7 +64,7 @@ def build_page(
     that decided it; ``form``: the rule's templates, None = the usual ones; ``slo``: None = the
     targets of the evidence row; ``resolved_reason``: why it closed without a measured recovery;
     ``ended_because``: what changed, in words; ``ended_in_target``: whether the latency targets were
-    met at its end, None = unknown.
+    met at its end, None = unknown; ``others``: open incidents of its pool.
     """
     page = Page(
         event=event,
@@ -89,7 +90,7 @@ def build_page(
         ended_in_target=ended_in_target,
     )
     page = _with_content(page, finding, incident.page, slo, form or PageForm())
-    page = page.model_copy(update={"links": _links(incident, page, external_url)})
+    page = page.model_copy(update={"links": _links(incident, page, external_url, others)})
     return rendered(page.model_copy(update={"phrases": _phrases(page, form)}))
 
 
@@ -176,11 +177,22 @@ def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> Slo | None:
     return None if slo.ttft_seconds is None and slo.tpot_seconds is None else slo
 
 
-def _links(incident: Incident, page: Page, external_url: str | None) -> Links:
-    """Addresses where they exist, and commands, quoted for a shell."""
+def _links(
+    incident: Incident, page: Page, external_url: str | None, others: Collection[Incident]
+) -> Links:
+    """Addresses where they exist, and commands, quoted for a shell.
+
+    The name in ``explain`` is the pool's or the server's where that shows this page first, else the
+    incident's id.
+    """
     matchers = [m.text for m in silence_matchers(incident) if m.text != "engine=0"]
     about = given_pool(page) if page.is_of_many or not page.servers.first else None
-    explain = ["driftwatch", "explain", about or next(iter(page.servers.first), "")]
+    server = next(iter(page.servers.first), "")
+    every = [(one, one.concerned) for one in (incident, *others)]
+    here = [(o, keys) for o, keys in every if about or server in {key.text for key in keys}]
+    first = next(iter(shown_first(here, of_pool=about is not None)), None)
+    name = about or server if first is None or first[0] is incident else incident.id
+    explain = ["driftwatch", "explain", name]
     return Links(
         runbook=http_url(page.annotations.get("runbook_url"))
         or web_address(external_url, f"/runbook#{quote(incident.alert, safe='')}"),

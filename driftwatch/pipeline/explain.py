@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 import polars as pl
 
 from driftwatch.baselines.in_force import gpus_of, in_force
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.days import with_usual
 from driftwatch.detect.reference import baseline_of_minutes, combined
 from driftwatch.detect.references import References
@@ -21,7 +22,7 @@ from driftwatch.pipeline.advice import advise_finding
 from driftwatch.pipeline.evaluation import in_window, stored_evidence
 from driftwatch.pipeline.findings import finding_of
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.recent_change import COLUMNS, recent_change
+from driftwatch.pipeline.recent_change import COLUMNS, RELEASE_WITHIN, recent_change
 from driftwatch.rulebook.book import shipped_trees
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
@@ -49,7 +50,6 @@ class Window:
     end: datetime
 
 
-_CHANGED_WITHIN = timedelta(days=1)  # an engine may be slower since a restart hours ago
 # In less than two usual scrape intervals (15 s) a rate is the difference of only two scrapes.
 OBSERVED_SECONDS = 30.0
 
@@ -78,26 +78,56 @@ def explain(
     Raises:
         NoVerdict: the store has no minute of the target in the window, or none with a scrape.
     """
-    around = timedelta(minutes=10)
-    rows = store.past(window.start - around, window.end + around, [target.key])
-    rows = in_window(rows, window.start, window.end)
-    if rows.is_empty() or not (rows["scrapes"] > 0).any():
+    row = _evidence(store, {target.key: target}, window, plan, reference)
+    if row.is_empty():
         why, reach = _no_minutes_error(store, target.key, window, source, today)
         raise NoVerdict(why, help_text=reach)
-    first = rows["end"][0] - timedelta(seconds=rows["seconds"][0])
-    last = rows["end"][-1]
-    whole = pl.DataFrame([(*target.key, first, last)], schema=WINDOW_SCHEMA, orient="row")
-    learnt = References().with_newer(store.references())
-    known = with_usual(reference, plan.declared_reference([target]), learnt, window.end.date())
-    row = stored_evidence(rows, whole, {target.key: target}, plan, known)
-    plan = with_shipped_trees(plan)
+    plan, last = with_shipped_trees(plan), row["end"][0]
     diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
     finding = advise_finding(finding_of("explain", target, values, diagnosis), values, plan)
     explained_window = Window(row["start"][0], last)
-    minutes = store.past(last - _CHANGED_WITHIN, last, [target.key], COLUMNS)
+    minutes = store.past(last - RELEASE_WITHIN, last, [target.key], COLUMNS)
     change = recent_change(minutes, 1, (), None, finding.evidence.get("release_change"), today)
     finding = replace(finding, recent_change=change)
     return _with_enough_observed(finding, explained_window), explained_window
+
+
+def findings_in(
+    store: Store,
+    targets: Mapping[TargetKey, Target],
+    window: Window,
+    plan: Plan,
+    reference: pl.DataFrame,
+) -> dict[TargetKey, Finding]:
+    """The findings of servers in a window, without diagnosis and advice; none of those without a
+    usable scrape.
+    """
+    rows = _evidence(store, targets, window, plan, reference).iter_rows(named=True)
+    found = ((TargetKey(row["instance"], row["engine"]), row) for row in rows)
+    return {key: finding_of("explain", targets[key], row, None) for key, row in found}
+
+
+def _evidence(
+    store: Store,
+    targets: Mapping[TargetKey, Target],
+    window: Window,
+    plan: Plan,
+    reference: pl.DataFrame,
+) -> pl.DataFrame:
+    """An evidence row of each server with a usable scrape in the whole minutes of a window."""
+    around = timedelta(minutes=10)
+    rows = store.past(window.start - around, window.end + around, targets)
+    rows = in_window(rows, window.start, window.end)
+    begins = (pl.col("end") - pl.duration(seconds="seconds")).first().alias("start")
+    of_server = rows.group_by(*KEY, maintain_order=True)
+    whole = of_server.agg(begins, pl.col("end").last(), pl.col("scrapes").sum())
+    whole = whole.filter(pl.col("scrapes") > 0).select(
+        pl.col(name).cast(dtype) for name, dtype in WINDOW_SCHEMA.items()
+    )
+    learnt = References().with_newer(store.references())
+    declared = plan.declared_reference([*targets.values()])
+    known = with_usual(reference, declared, learnt, window.end.date())
+    return stored_evidence(rows, whole, targets, plan, known)
 
 
 def _no_minutes_error(
@@ -111,7 +141,15 @@ def _no_minutes_error(
     if stored is None:
         return f"{key.text}: {why}", "nothing of this target is stored"
     first, last = (moment(at, today) for at in stored)
-    return f"{key.text}: {why}", f"its minutes reach from {first} to {last}"
+    scraped_at = _last_scraped(store, key, window.end) or stored[1]
+    reach = f"its minutes reach from {first} to {last}"
+    return f"{key.text}: {why}", f"{reach}; look at the last with --at {scraped_at:%Y-%m-%dT%H:%MZ}"
+
+
+def _last_scraped(store: Store, key: TargetKey, at: datetime) -> datetime | None:
+    rows = store.past(at - _LOOKS_BACK, at, [key], ("end", "scrapes"))
+    last = rows.filter(pl.col("scrapes") > 0)["end"].max()
+    return last if isinstance(last, datetime) else None
 
 
 def reference_of(
@@ -197,8 +235,7 @@ def why_not_scraped(
     """
     reach = store.minutes_reach()
     rows = store.past(at - _LOOKS_BACK, at, [key])
-    last = rows.filter(pl.col("scrapes") > 0)["end"].max()
-    scraped_at = last if isinstance(last, datetime) else None
+    scraped_at = _last_scraped(store, key, at)
     failed = rows.filter(pl.col("scrapes") == 0)
     if scraped_at is not None:
         failed = failed.filter(pl.col("end") > scraped_at)

@@ -214,23 +214,24 @@ def _is_missing(rule: Rule) -> bool:
 def peer_speeds(
     key: TargetKey, end: datetime, minute_rows: pl.DataFrame
 ) -> dict[str, float] | None:
-    """A target's pool in one minute: number of targets, of slower ones, and the others' speed; None
-    where no other target's speed is known.
+    """A target's pool in one minute: number of targets, of slower ones, and the others' speed where
+    it is judged; None where no other target's speed is known.
     """
     of_minute = minute_rows.filter(pl.col("end") == end)
     own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
     pool = of_minute.filter(own)["pool"].to_list()
     of_pool = of_minute.filter(pl.col("pool").is_in(pool))
-    speed = of_pool.filter(~own, ~pl.col("slower_at_equal_load").fill_null(False))
-    ratios = speed["speed_at_equal_load_ratio"].drop_nulls()
-    if ratios.is_empty():
+    if of_pool.filter(~own)["speed_at_equal_load_ratio"].drop_nulls().is_empty():
         return None
-    return {
+    counts: dict[str, float] = {
         "of_targets": of_pool.height,
         "slower": int(of_pool.filter(own | pl.col("slower_at_equal_load")).height),
-        "speed_low_ratio": float(ratios.min()),  # type: ignore[arg-type]
-        "speed_high_ratio": float(ratios.max()),  # type: ignore[arg-type]
     }
+    judged = of_pool.filter(~own, ~pl.col("slower_at_equal_load"))
+    ratios = judged["speed_at_equal_load_ratio"].drop_nulls().to_list()
+    if not ratios:
+        return counts
+    return {**counts, "speed_low_ratio": min(ratios), "speed_high_ratio": max(ratios)}
 
 
 _ROOM = ("of_targets", "utilization_ratio", "utilization_at_seconds")

@@ -45,7 +45,7 @@ from driftwatch.pipeline.news import (
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
 from driftwatch.pipeline.onset import LOOK_BACK, condition_onset
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.recent_change import COLUMNS, WITHIN, recent_change
+from driftwatch.pipeline.recent_change import COLUMNS, WITHIN, recent_change, release_since
 from driftwatch.store.history import TargetAdvice
 
 _KEY = list(KEY_COLUMNS)
@@ -202,8 +202,9 @@ class _OpenPages:
         finding = self._with_recent_change(incident, kept, at, at)
         incident = self._with_page(incident, finding, at)
         now = message_facts(incident, finding, at).model_copy(update={"load": load})
-        if is_worse(told, finding) and incident.page is not None:
-            page = incident.page
+        # the share rises in a drift's first minutes: no news while the action stays
+        is_new = at - (incident.firing_at or at) < REFRESH_EVERY and not changes
+        if is_worse(told, finding) and (page := incident.page) is not None and not is_new:
             changes.insert(0, f"worse: {missed(page) or page.phrases.problem[0]}")
         elif now.servers >= 2 * told.servers:
             changes.insert(0, f"spread from {told.servers} to {now.servers} servers")
@@ -313,11 +314,16 @@ class _OpenPages:
         release = finding.evidence.get("release_change")
         began, hit = incident.started_at, finding.concerned
         change = recent_change(minutes, len(keys), hit, began, release, at.date())
+        is_speed = self._rules[incident.rule].page.family == "speed"
+        if change is None and finding.recent_change is None and is_speed:
+            change = release_since(finding, self._evaluation.past, keys, at)
         return finding if change is None else replace(finding, recent_change=change or None)
 
     def _with_page(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
-        finding = replace(finding, lengths_moved_at=self._lengths_moved_at(incident.pool, at))
-        page = _build(self._evaluation.plan, incident, finding, at)
+        finding = replace(finding, lengths_moved_at=self._lengths_moved_at(incident, at))
+        page = _build(
+            self._evaluation.plan, incident, finding, at, others=self._others(incident, at)
+        )
         if incident.page is not None:
             last = incident.page
             kept = {n: getattr(last, n) for n in ("verification", "first_problem", "worst_missed")}
@@ -325,12 +331,16 @@ class _OpenPages:
         page = page.model_copy(update={"worst_missed": worst_missed(page)})
         return incident.model_copy(update={"page": page})
 
-    def _lengths_moved_at(self, pool: str, at: datetime) -> dict[str, datetime]:
+    def _others(self, incident: Incident, at: datetime) -> list[Incident]:
+        """The other incidents of the pool that stay open."""
+        here = (o for o in self._open.values() if o.pool == incident.pool and o.id != incident.id)
+        return [one for one in here if self._ended.get(one.id, at + REFRESH_EVERY) > at]
+
+    def _lengths_moved_at(self, incident: Incident, at: datetime) -> dict[str, datetime]:
         """Prompt, generation → start of the pool's open notice about that length."""
         return {
             name.removesuffix("_tokens"): one.started_at
-            for one in self._open.values()
-            if one.pool == pool and self._ended.get(one.id, at + REFRESH_EVERY) > at
+            for one in self._others(incident, at)
             for name in LENGTHS
             if f"{name}_drift" in self._rules[one.rule].when.columns
         }

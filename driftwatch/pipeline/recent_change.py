@@ -11,12 +11,14 @@ import polars as pl
 from driftwatch.collect.schema import KEY
 from driftwatch.knobs import COLUMN_KNOBS, least_budget
 from driftwatch.minutes.engine import STUCK_SECONDS
-from driftwatch.model import TargetKey
+from driftwatch.model import Finding, TargetKey
 from driftwatch.notify.advice import BEFORE_IT
 from driftwatch.numbers import knob, moment, span
+from driftwatch.pipeline.minutes import PastMinutes
 
 # A change this long before an incident may have caused it; restarts this close are one rollout.
 WITHIN = timedelta(hours=1)
+RELEASE_WITHIN = timedelta(days=1)  # an engine may be slower since a restart hours ago
 _MINUTE = timedelta(minutes=1)
 # flag of a minute → its words, the most important first
 _CHANGES = {
@@ -67,12 +69,30 @@ def recent_change(
     when = moment(start, today) if start == end else span(start, end)
     parts = [f"{word} {when}" if servers == 1 else f"{len(rollout)} of {servers} {word} {when}"]
     if release is not None and "→" in release:
-        parts.append(_WHERE_READ.sub("", release).replace("vllm ", "vLLM "))
+        parts.append(_versions(release))
     own = ordered.filter(pl.all_horizontal(pl.col(name) == first[name] for name in KEY))
     text = ", ".join([*parts, *changed_settings(own, first["end"])])
     if began is None or word == _HUNG:
         return text
     return f"{BEFORE_IT}{text}" if start <= began else f"then {text}"
+
+
+def release_since(
+    finding: Finding, past: PastMinutes, keys: Collection[TargetKey], at: datetime
+) -> str | None:
+    """Where another release is the cause: ``restarted 2026-11-20 10:08 UTC, vLLM 0.32.0 → 0.33.0``
+    by the last minute that changed it, ``vLLM 0.32.0 → 0.33.0 since the baseline`` without one.
+    """
+    release = finding.evidence.get("release_change")
+    if release is None or finding.diagnosis is None or finding.diagnosis.leaf != "version_change":
+        return None
+    moved = past.rows(keys, at - RELEASE_WITHIN, at, COLUMNS).filter("release_changed")
+    text = recent_change(moved, len(keys), (), None, release, at.date())
+    return text or f"{_versions(release)} since the baseline"
+
+
+def _versions(release: str) -> str:
+    return _WHERE_READ.sub("", release).replace("vllm ", "vLLM ")
 
 
 def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:

@@ -1,7 +1,8 @@
 """Windows over minute rows: sums of increases, means of gauges, values of the last minute.
 
 A window is a row (instance, engine, start, end) of whole minutes. With ``cut`` it begins after the
-last minute with a restart or a knob change; that minute alone counts where nothing came after it.
+last minute with a restart, a knob change or a hang; that minute alone counts where nothing came
+after it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.collect.registry import BUCKETED
 from driftwatch.collect.schema import KEY
 from driftwatch.minutes.continuity import MEAN_GAUGES
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.minutes.schema import QUEUED, SUMS
 from driftwatch.signals.histograms import by_layout
 
 _LAST = ("model_name", "cache_config", "several_api_servers", "engine_kind", "engine_asleep")
-_FLAGS = ("restarted", "configuration_changed")
+_FLAGS, _SILENT = ("restarted", "configuration_changed"), "seconds_since_last_token"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +68,10 @@ class MinuteWindows:
 
     @cached_property
     def _last_change(self) -> Integers:
-        """The last row with a restart or a knob change up to each row, of any target."""
+        """The last row with a restart, a knob change or a hang up to each row, of any target."""
         flags = np.logical_or(*(_is_set(self.rows[name]) for name in _FLAGS))
+        if _SILENT in self.rows.columns:  # a hung engine shows its last gauges
+            flags |= _is_set(self.rows[_SILENT] >= STUCK_SECONDS)
         return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))
 
     @cached_property

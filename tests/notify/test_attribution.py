@@ -50,10 +50,10 @@ def test_the_throughput_reads_as_recorded(golden: Callable[[str, str], None]) ->
     assert "engine" not in "".join(throughput_table(faster, BEFORE, unjudged))
 
 
-def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
-    median = Amount(value=0.82, unit="1")
-    page = small_page(evidence={"pool_speed_at_equal_load_ratio": median})
-    assert peers(page) == "the others run at 82 % of their usual speed"
+def test_only_judged_speeds_of_peers_are_named() -> None:
+    page = small_page(evidence={"pool_speed_at_equal_load_ratio": Amount(value=0.82, unit="1")})
+    unjudged = {"of_targets": 4, "slower": 1}
+    assert peers(page.model_copy(update={"peers": unjudged})) == "1 of 4 replicas"
     two = {"of_targets": 3, "slower": 2, "speed_low_ratio": 0.83, "speed_high_ratio": 0.83}
     assert peers(page.model_copy(update={"peers": two})) == (
         "2 of 3 replicas by more than the threshold; the other is 17 % slower at equal load"

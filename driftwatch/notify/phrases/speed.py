@@ -31,10 +31,24 @@ def slower(page: Page) -> str:
 
 
 def _slower(page: Page) -> str:
-    ratio = page.value("speed_at_equal_load_ratio")
+    ratio, up_to = _judged_ratio(page), "up to " if page.is_of_many else ""
     if ratio is not None and ratio < 1:
-        return f"{'up to ' if page.is_of_many else ''}{percent(1 - ratio)} slower at equal load"
+        return f"{up_to}{percent(1 - ratio)} slower at equal load"
+    ratio = page.value("speed_against_pool_ratio")
+    if ratio is not None and page.value("slower_than_pool"):
+        return f"{up_to}{percent(1 - ratio)} slower than its peers at equal load"
     return "slower at equal load"
+
+
+def _judged_ratio(page: Page) -> float | None:
+    """The speed at equal load; None where it is not judged, and where a server is slower than its
+    peers at work that its baseline does not have: they say it better.
+    """
+    evidence = page.evidence
+    unknown = {name for name, amount in evidence.items() if amount.value is None}
+    is_unlike = "speed_threshold_ratio" in unknown and page.value("slower_than_pool")
+    is_judged = "slower_at_equal_load" not in unknown and not is_unlike
+    return page.value("speed_at_equal_load_ratio") if is_judged else None
 
 
 def slower_than_peers(page: Page) -> str:
@@ -43,7 +57,7 @@ def slower_than_peers(page: Page) -> str:
     """
     if page.value("slower_than_pool") is False:
         return "as fast as its peers again"
-    ratio, own = page.value("speed_against_pool_ratio"), page.value("speed_at_equal_load_ratio")
+    ratio, own = page.value("speed_against_pool_ratio"), _judged_ratio(page)
     if own is not None and (own <= _KEEPS_SPEED or (ratio is None and own < 1)):
         return _slower(page)
     by = f"{percent(1 - ratio)} " if ratio is not None and ratio < 1 else ""
@@ -52,7 +66,7 @@ def slower_than_peers(page: Page) -> str:
 
 def capacity_lost(page: Page) -> str | None:
     """``2.4 % of the pool's capacity lost``, by the slow servers; None for a server alone."""
-    ratio = page.value("speed_at_equal_load_ratio") or page.value("speed_against_pool_ratio")
+    ratio = _judged_ratio(page) or page.value("speed_against_pool_ratio")
     concerned, of = page.servers.concerned, page.servers.of
     if ratio is None or ratio >= 1 or of < 2:
         return None
@@ -62,7 +76,7 @@ def capacity_lost(page: Page) -> str | None:
 
 def step_time(page: Page) -> str | None:
     """The measured and the expected step, and the larger batch that hides it in the throughput."""
-    itl, ratio = page.value("itl_seconds_mean"), page.value("speed_at_equal_load_ratio")
+    itl, ratio = page.value("itl_seconds_mean"), _judged_ratio(page)
     if ratio is None:
         against = page.value("speed_against_pool_ratio")
         if against is None:
@@ -94,11 +108,10 @@ def peers(page: Page) -> str | None:
     if 1 < page.servers.of <= concerned or page.value("slower_at_equal_load") is False:
         return None  # the incident has all servers, or the speed is back
     if not speeds or "slower" not in speeds:
-        median = page.value("pool_speed_at_equal_load_ratio")
-        return median and f"the others run at {percent(median)} of their usual speed"
+        return None
     slow = max(concerned, round(speeds["slower"]))
     text = f"{slow} of {round(speeds['of_targets'])} replicas"
-    if slow >= speeds["of_targets"]:
+    if slow >= speeds["of_targets"] or "speed_low_ratio" not in speeds:
         return text
     low, high = (speeds[f"speed_{end}_ratio"] for end in ("low", "high"))
     only = round(speeds["of_targets"]) - slow == 1
