@@ -18,8 +18,8 @@ from driftwatch.incidents.incident import Incident, LastMessage
 from driftwatch.model import Advice, Finding
 from driftwatch.notify.advice import first_choices, setting_change
 from driftwatch.notify.headline import ADVICE_NOW
-from driftwatch.notify.page import Page
-from driftwatch.notify.phrases.limits import MANY_GAVE_UP
+from driftwatch.notify.page import REFRESH_EVERY, Page
+from driftwatch.notify.phrases.limits import MANY_GAVE_UP, missed
 from driftwatch.numbers import clean, is_as_before, knob, times
 
 # Compute advice again when a mean length or the rate moved this far from its window. In steady
@@ -102,6 +102,17 @@ def is_worse(told: LastMessage, finding: Finding) -> bool:
     if missed is None or before is None or missed - before < _CLEARLY_MORE:
         return False
     return missed >= 2 * before or any(before < level <= missed for level in _MANY_MISS)
+
+
+def worse_news(incident: Incident, finding: Finding, at: datetime, *, has_news: bool) -> str | None:
+    """``worse: 95 % of requests miss TTFT 1.5 s``; None where it is not, and in the first ten
+    minutes of a page without other news: there the share rises by itself.
+    """
+    page, told = incident.page, incident.told
+    is_new = at - (incident.firing_at or at) < REFRESH_EVERY and not has_news
+    if page is None or told is None or is_new or not is_worse(told, finding):
+        return None
+    return f"worse: {missed(page) or page.phrases.problem[0]}"
 
 
 def reported_missed(told: LastMessage | None, finding: Finding) -> bool:

@@ -24,7 +24,7 @@ from driftwatch.incidents.follow_up import follow_up
 from driftwatch.incidents.incident import Incident, LastMessage, Transition
 from driftwatch.model import Finding, TargetKey
 from driftwatch.notify.page import REFRESH_EVERY, Page
-from driftwatch.notify.phrases.limits import missed, worst_missed
+from driftwatch.notify.phrases.limits import worst_missed
 from driftwatch.pipeline.advice import advise
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
@@ -41,6 +41,7 @@ from driftwatch.pipeline.news import (
     message_facts,
     reported_missed,
     rests_on_another_load,
+    worse_news,
 )
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
 from driftwatch.pipeline.onset import LOOK_BACK, condition_onset
@@ -202,10 +203,8 @@ class _OpenPages:
         finding = self._with_recent_change(incident, kept, at, at)
         incident = self._with_page(incident, finding, at)
         now = message_facts(incident, finding, at).model_copy(update={"load": load})
-        # the share rises in a drift's first minutes: no news while the action stays
-        is_new = at - (incident.firing_at or at) < REFRESH_EVERY and not changes
-        if is_worse(told, finding) and (page := incident.page) is not None and not is_new:
-            changes.insert(0, f"worse: {missed(page) or page.phrases.problem[0]}")
+        if (worse := worse_news(incident, finding, at, has_news=bool(changes))) is not None:
+            changes.insert(0, worse)
         elif now.servers >= 2 * told.servers:
             changes.insert(0, f"spread from {told.servers} to {now.servers} servers")
         is_other = is_other_cause(now.cause, told.cause) and now.cause not in told.causes
@@ -320,30 +319,22 @@ class _OpenPages:
         return finding if change is None else replace(finding, recent_change=change or None)
 
     def _with_page(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
-        finding = replace(finding, lengths_moved_at=self._lengths_moved_at(incident, at))
-        page = _build(
-            self._evaluation.plan, incident, finding, at, others=self._others(incident, at)
-        )
+        here = [o for o in self._open.values() if o.pool == incident.pool and o.id != incident.id]
+        others = [o for o in here if self._ended.get(o.id, at + REFRESH_EVERY) > at]
+        moved_at = {
+            name.removesuffix("_tokens"): one.started_at
+            for one in others
+            for name in LENGTHS
+            if f"{name}_drift" in self._rules[one.rule].when.columns
+        }
+        finding = replace(finding, lengths_moved_at=moved_at)
+        page = _build(self._evaluation.plan, incident, finding, at, others=others)
         if incident.page is not None:
             last = incident.page
             kept = {n: getattr(last, n) for n in ("verification", "first_problem", "worst_missed")}
             page = page.model_copy(update={**kept, "first": last.as_first})
         page = page.model_copy(update={"worst_missed": worst_missed(page)})
         return incident.model_copy(update={"page": page})
-
-    def _others(self, incident: Incident, at: datetime) -> list[Incident]:
-        """The other incidents of the pool that stay open."""
-        here = (o for o in self._open.values() if o.pool == incident.pool and o.id != incident.id)
-        return [one for one in here if self._ended.get(one.id, at + REFRESH_EVERY) > at]
-
-    def _lengths_moved_at(self, incident: Incident, at: datetime) -> dict[str, datetime]:
-        """Prompt, generation → start of the pool's open notice about that length."""
-        return {
-            name.removesuffix("_tokens"): one.started_at
-            for one in self._others(incident, at)
-            for name in LENGTHS
-            if f"{name}_drift" in self._rules[one.rule].when.columns
-        }
 
     def _keep(self, incident: Incident, told: LastMessage) -> Incident:
         if (page := incident.page) is not None:

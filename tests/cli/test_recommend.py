@@ -121,7 +121,9 @@ def test_of_a_pool_the_server_with_the_longest_queue_is_asked(
         assert chosen_target("c:1", targets, store, end).key.instance == "c:1"
         # a slow or stuck server has no long queue: an open page comes first
         page = incident_of("a", pool="chat", servers=("a:1", "c:1"), at=end - timedelta(minutes=1))
-        store.commit_tick(TickRecord(until=end, incidents=(page,)))
+        own = incident_of("b", pool="chat", servers=("b:1",), rule="Y", at=page.started_at)
+        store.commit_tick(TickRecord(until=end, incidents=(own, page)))
+        # of a pool the page of several servers
         assert chosen_target("chat", targets, store, end).key.instance == "c:1"
         with pytest.raises(UsageError, match="name a server or a pool"):
             chosen_target(None, targets, store, end)

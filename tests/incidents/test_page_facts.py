@@ -26,9 +26,10 @@ from driftwatch.pipeline.news import (
     is_other_cause,
     is_worse,
     rests_on_another_load,
+    worse_news,
 )
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.recent_change import COLUMNS, recent_change
+from driftwatch.pipeline.recent_change import COLUMNS, recent_change, release_since
 from driftwatch.pipeline.state import State
 from driftwatch.store.minute_columns import STORED_SCHEMA
 
@@ -166,6 +167,35 @@ def test_what_changed_before_and_while_it_lasts(
     assert recent_change(minutes, servers, KEYS[:servers], began_at, None, today) == text
 
 
+def test_a_command_names_the_pool_or_the_server_only_where_that_shows_its_page() -> None:
+    """Another page of the pool, or of the server alone, comes first there."""
+    own, pool = (
+        incident_of(d, servers=[k.text for k in KEYS[:n]]) for d, n in (("b", 1), ("c", 2))
+    )
+    ticket = own.model_copy(update={"id": "d" * 12, "severity": "ticket"})
+    one, many = (replace(FINDING, concerned=tuple(KEYS[:n]), of_targets=2) for n in (1, 2))
+    for incident, finding, others, name in (
+        (own, one, [pool], "s0:8000"),
+        (pool, many, [own], "p"),
+        (ticket, one, [pool], ticket.id),
+    ):
+        page = build_page(finding, incident, "firing", NOON, others=others)
+        assert page.links.explain == f"driftwatch explain {name}"
+
+
+def test_a_slower_release_is_named_with_its_time_a_day_later() -> None:
+    cause = Diagnosis("t", "version_change", (), {})
+    evidence = {"release_change": "vllm 0.32.0 → 0.33.0 (label vllm_version)"}
+    finding = replace(FINDING, evidence=evidence, diagnosis=cause)
+    minutes = minutes_around([512.0] * 10, 500.0, [3, 3]).with_columns(
+        release_changed=pl.col("restarted")
+    )
+    past = PastMinutes(evaluated=[frame(minutes.to_dicts(), STORED_SCHEMA)])
+    for hours, when in ((20, "restarted 2026-03-01 12:03 UTC, {}"), (30, "{} since the baseline")):
+        text = release_since(finding, past, KEYS[:1], NOON + timedelta(hours=hours))
+        assert text == when.format("vLLM 0.32.0 → 0.33.0")
+
+
 def change(to: float, basis: Any = "simulation") -> Advice:
     moves = (KnobMove("max_num_batched_tokens", 512.0, to, None),)
     return Advice(action="change", reason=Reason("best", "best"), moves=moves, basis=basis)
@@ -226,7 +256,12 @@ def test_worse_is_twice_as_many_half_of_all_or_clients_that_begin_to_give_up(
     met = {"ttft_in_target_10m_ratio": ttft, "tpot_in_target_10m_ratio": tpot}
     met["given_up_10m_low_ratio"] = given_up
     told = TOLD.model_copy(update={"missed_ratio": before, "given_up_ratio": 0.04})
-    assert is_worse(told, replace(FINDING, evidence=met)) is worse
+    finding = replace(FINDING, evidence=met)
+    assert is_worse(told, finding) is worse
+    incident = incident_of(told=told, page=page_of(change(1024.0)))
+    for minutes, has_news in ((9, False), (9, True), (10, False)):
+        news = worse_news(incident, finding, NOON + minutes * MINUTE, has_news=has_news)
+        assert (news is not None) is (worse and (minutes, has_news) != (9, False))
 
 
 @pytest.mark.parametrize(

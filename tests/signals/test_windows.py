@@ -47,7 +47,7 @@ def totals(
     """Of ten minutes with some changes the windows from one minute to another."""
     frame = pl.DataFrame(
         [minute(n, **changes.get(n, {})) for n in range(1, 11)],
-        schema=MINUTE_ROW_SCHEMA,
+        schema={**MINUTE_ROW_SCHEMA, "seconds_since_last_token": pl.Float64},
         orient="row",
     )
     minutes = MinuteWindows(frame)
@@ -58,12 +58,14 @@ def totals(
 
 
 RESTARTED, CHANGED = {"restarted": True}, {"configuration_changed": True}
+HUNG = {"seconds_since_last_token": 120.0}
 CASES: list[tuple[str, dict[int, dict[str, Any]], tuple[int, int], dict[str, Any]]] = [
     ("a sum", {}, (2, 5), {COUNTER: 120.0, "scrapes": 12.0, "duration_seconds": 180.0}),
     ("one minute", {}, (2, 3), {COUNTER: 30.0, GAUGE: 3.0, BUCKETS: [3.0, 6.0], "scrapes": 4.0}),
     ("the last labels and the most", {}, (2, 5), {"model_name": "model-5", "most": 5.0}),
     ("after a restart", {4: RESTARTED}, (2, 6), {COUNTER: 110.0, "restarted": False}),
     ("after a change", {4: CHANGED, 5: RESTARTED}, (2, 6), {COUNTER: 60.0, "scrapes": 4.0}),
+    ("after a hang", dict.fromkeys((3, 4), HUNG), (1, 6), {COUNTER: 110.0, "scrapes": 8.0}),
     ("it was the last minute", {6: RESTARTED}, (2, 6), {COUNTER: 60.0, "restarted": True}),
     ("before the window", {2: RESTARTED}, (2, 4), {COUNTER: 70.0, "restarted": False}),
     # means by scrapes: (3 * 1 + 4 * 4 + 5 * 4) / 9
