@@ -95,7 +95,9 @@ def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
     assert code == 0
     assert "Server " not in out
     of_pool = run("explain", "rag-8b")[1]
-    assert of_pool.startswith("FIRING b:1") and "\nServer   a:1: no limit full; 0 running" in of_pool
+    assert (
+        of_pool.startswith("FIRING b:1") and "\nServer   a:1: no limit full; 0 running" in of_pool
+    )
     assert out.startswith("FIRING b:1: 1 GPU lost. Take it out of rotation")
     assert out.endswith(f"next:    driftwatch ack {lost.id}\n")
     assert run("ack", lost.id, "--by", "ana")[0] == 0
