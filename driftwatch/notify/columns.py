@@ -31,10 +31,8 @@ def name_of(column: str) -> str:
     return column if "{}" in name else name.rstrip(":")
 
 
-def evidence_text(
-    column: str, amount: Any, reason: str | None = None, *, before: Any = None
-) -> str:
-    """A value with its short name and unit; an unknown one with its reason.
+def evidence_text(column: str, amount: Any, *, before: Any = None) -> str:
+    """A value with its short name and unit.
 
     ``before``: the baseline's value, printed from → to.
 
@@ -44,12 +42,8 @@ def evidence_text(
     'prompts ×2.34'
     >>> evidence_text("lost_prefix_hits_prefill_ratio", 2.31)
     'prefill ×2.31 by lost hits'
-    >>> evidence_text("slo_missed", None, "no slo in the configuration")
-    'target missed: unknown (no slo in the configuration)'
     """
     name = SHORT.get(column, column)
-    if amount is None:
-        return f"{name_of(column)}: unknown" + (f" ({clean(reason)})" if reason else "")
     text = evidence_value(column, amount)
     if before is not None:
         was = evidence_value(column, before)

@@ -65,11 +65,9 @@ class Plot:
     svg: Markup  # with its legend
 
 
-def plot(title: str, series: Sequence[Series], x: Axis, y: Axis, *, height: float = 190.0) -> Plot:
-    """Draw series over two axes; ``height``: of the whole drawing, in pixels."""
-    return panel_plot(
-        title, [Panel(y, series)], x, panel_height=height - _TITLE_HEIGHT - _FOOT_HEIGHT
-    )
+def plot(title: str, series: Sequence[Series], x: Axis, y: Axis) -> Plot:
+    """Draw series over two axes."""
+    return panel_plot(title, [Panel(y, series)], x, panel_height=142.0)
 
 
 def panel_plot(

@@ -208,18 +208,15 @@ class Deliveries(Database):
         query = DELIVERIES.where(deliveries.c.incident_id == incident_id)
         return [_delivery(row) for row in self._all(query.order_by(deliveries.c.id))]
 
-    def notified(
-        self, also: Iterable[str] = (), *, or_given_up: bool = False
-    ) -> frozenset[tuple[str, str]]:
+    def notified(self, *, or_given_up: bool = False) -> frozenset[tuple[str, str]]:
         """(incident id, receiver) of open incidents whose firing page was sent or is pending.
 
-        ``also``: ids of incidents that are over, to look at too; ``or_given_up``: one
-        that was given up counts too.
+        ``or_given_up``: one that was given up counts too.
         """
         query = (
             select(deliveries.c.incident_id, deliveries.c.receiver)
             .join(incidents, incidents.c.id == deliveries.c.incident_id)
-            .where((incidents.c.state != "resolved") | incidents.c.id.in_(sorted(also)))
+            .where(incidents.c.state != "resolved")
             .where(deliveries.c.event == "firing")
         )
         if not or_given_up:

@@ -37,7 +37,6 @@ from driftwatch.web import api, fleet, incident_forms, incidents, reports, runbo
 from driftwatch.web.access import LONGEST_NAME, SIGNED_IN_FOR, People, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.page import (
-    IN_WORDS,
     Form,
     Link,
     NotFound,
@@ -208,14 +207,14 @@ def _post(web: Web, form: Form) -> Callable[[Request], Awaitable[Response]]:
         person = web.people.person(request, web.clock.now())
         if person is None:
             raise HTTPException(403, _READ_ONLY)
-        request.state.typed = await posted(request, web.hosts)
+        typed = await posted(request, web.hosts)
         path, fields = request.url.path, None
         try:
-            fields = parsed(form.fields, request.state.typed, "field")
+            fields = parsed(form.fields, typed, "field")
             await run_in_threadpool(lambda: form.act(_visit(web, request, fields, writes=True)))
         except UsageError as error:
             status = 400 if fields is None else 409
-            return await run_in_threadpool(_form_again, web, request, error, status)
+            return await run_in_threadpool(_form_again, web, request, dict(typed), error, status)
         log = structlog.get_logger()
         log.info("acted", path=clean(path), by=clean(person.name), through=person.by)
         return RedirectResponse(web.root + path.rpartition("/")[0], 303)
@@ -223,11 +222,13 @@ def _post(web: Web, form: Form) -> Callable[[Request], Awaitable[Response]]:
     return endpoint
 
 
-def _form_again(web: Web, request: Request, error: UsageError, status: int) -> Response:
+def _form_again(
+    web: Web, request: Request, typed: Mapping[str, str], error: UsageError, status: int
+) -> Response:
     """The incident's page with what was wrong in a form, and what was typed in it."""
     parts = incidents.load(_visit(web, request, Query(), writes=False))
     refused = clean("; ".join(filter(None, (error.message, error.help_text))))
-    parts |= {"refused": cut(refused, _AT_MOST), "typed": dict(request.state.typed)}
+    parts |= {"refused": cut(refused, _AT_MOST), "typed": typed}
     return _html(web, request, incidents.PAGE.template, parts, status)
 
 
@@ -313,7 +314,6 @@ def _refusal(web: Web, request: Request, error: Exception) -> Response:
         log.error("page failed", path=clean(path), reason=repr(error)[:200], at=at)
     if link is None and status == 400:
         link = Link("The page without parameters", path)
-    typed = getattr(request.state, "typed", ())
     parts = {
         "title": _TITLES.get(status, "Not answered"),
         "status": status,
@@ -323,5 +323,4 @@ def _refusal(web: Web, request: Request, error: Exception) -> Response:
     }
     if path.startswith(f"{api.ROOT}/"):
         return api.json_response(parts, status)
-    parts["typed"] = [text for name, text in typed if text and name in IN_WORDS]
     return _html(web, request, "refused.html", parts, status)

@@ -131,9 +131,7 @@ def load(visit: Visit) -> Shown:
     if query.q or query.state:
         listed = listed_servers(visit, PATH, incidents)
         title = f"{plural(listed['part'].rows, 'server')}, worst first"
-        lesser = [o for o in incidents if o.state_word == query.state and o.severity != "page"]
-        end = visit.store.newest_minute()
-        return {**listed, "title": title, "end": end, "pools": None, "lesser": lesser}
+        return {**listed, "title": title, "end": visit.store.newest_minute(), "pools": None}
     of_pool: dict[str, list[Incident]] = {}
     for one in incidents:
         of_pool.setdefault(one.pool, []).append(one)

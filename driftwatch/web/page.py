@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -95,9 +94,7 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
     name = str(error["loc"][0]) if error["loc"] else noun
     label = cut(clean(name), 40)
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return f"there is no {noun} {label}{hint}"
+        return f"there is no {noun} {label}"
     kind, _, problem = error["type"].partition("_")
     message = str(error["msg"])
     if problem == "parsing" or kind == "datetime":
@@ -229,9 +226,7 @@ def target_path(text: str) -> str:
 # of numbers and texts, as every other screen writes them
 _FILTERS = (*("clean", "count", "cut", "duration", "percent", "plural", "squeeze", "utc_text"),)
 # a command, a field or a tag, else the space between a number and a percent sign
-_KEPT_OR_BREAK = re.compile(
-    r"(<pre.*?</pre>|<textarea.*?</textarea>|<[^>]*>)|(?<=\d) (?=%)", re.DOTALL
-)
+_KEPT_OR_BREAK = re.compile(r"(<(pre|textarea).*?</\2>|<[^>]*>)|(?<=\d) (?=%)", re.DOTALL)
 # characters of one text on a page: a label has no bound of its own
 _LONGEST_TEXT = 8_000
 

@@ -16,19 +16,14 @@ PATH, WEEK = "/reports", "/reports/{week}"
 def load_list(visit: Visit) -> Shown:
     """One part of the weeks, the newest first."""
     end, reach = visit.store.newest_minute(), visit.store.minutes_reach()
-    week, weeks = week_of(end or visit.now).name, list[str]()
-    if reach is not None:
-        one = week_of(reach[1])
-        while one.end > reach[0]:
-            weeks.append(one.title)
-            one = one.before
+    week = week_of(end or visit.now).name
     rows, part = paged(visit.query, PATH, visit.store.kept_reports)
     return {
         "title": "Reports",
         "end": end,
         "rows": [(week, week_named(week).title, made_at) for week, made_at in rows],
         "part": part,
-        "weeks": weeks,  # whose minutes are stored
+        "weeks": [*dict.fromkeys(week_of(at).name for at in reach or ())],  # first and last stored
         "make": visit.web.command("report", "--week", week, "--html", f"report-{week}.html"),
     }
 
