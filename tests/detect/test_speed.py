@@ -127,6 +127,17 @@ def test_like_work_of_one_hour_sets_a_lower_limit_than_that_of_many() -> None:
     assert limit[0] < np.log(0.88)
 
 
+def test_more_requests_a_step_than_the_baseline_had_need_a_larger_loss() -> None:
+    rng = np.random.default_rng(4)
+    levels, hours = 0.01 * rng.standard_normal((1000, 2)), np.arange(1000) // 50
+    windows = Windows(rng.standard_normal((1000, 5)), levels, hours)
+    like, busier, quieter = ([requests, 0.0, 0.0, 0.0, 0.0] for requests in (0.0, 9.0, -9.0))
+    longer = [9.0, 9.0, 0.0, 0.0, 0.0]  # other requests, and more of them
+    kinds = np.array([like, busier, quieter, longer])
+    limit = np.exp(thresholds([(windows, 2880, np.arange(4))], kinds)[0])
+    assert limit == pytest.approx([0.88, 0.8, np.nan, np.nan], abs=0.01, nan_ok=True)
+
+
 def test_a_baseline_of_an_earlier_version_is_accepted_anew() -> None:
     """Its model has no windows of like work: no speed is judged, and the reason says what to do."""
     minutes = minutes_of(BASELINE + 20)
