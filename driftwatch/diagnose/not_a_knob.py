@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ _UNEXPLAINED = ("replica_slow", "scheduler_regression")
 _SPEED, _PEERS = "speed_at_equal_load_ratio", "speed_against_pool_ratio"
 _SPEED_OF = dict.fromkeys(("version_change", "gpu_throttled", "scheduler_regression"), _SPEED)
 SPEED_LEAVES = frozenset((*_SPEED_OF, "replica_slow"))
+_OLD_RELEASE = re.compile(r"(\S+ \S+) → \S+")
 # Kinds of engines that the simulation does not model.
 _NOT_SIMULATED = {
     "pooling": "a pooling engine",
@@ -55,6 +57,10 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
     if leaf in _LEAVES:
         column = _PEERS if leaf == "replica_slow" else _SPEED_OF.get(leaf)
         todo = "; look for what changed there, or drain it" if leaf in _UNEXPLAINED else ""
+        if leaf == "version_change" and (
+            old := _OLD_RELEASE.match(evidence.get("release_change") or "")
+        ):
+            todo = f" ({old[0]}): go back to {old[1]}, then run driftwatch recommend again"
         return f"{_part(evidence.get(column or ''))}{_LEAVES[leaf]}{todo}"
     silent = evidence.get("seconds_since_last_token")
     if silent is not None and silent >= STUCK_SECONDS:

@@ -319,6 +319,14 @@ def with_evidence(**evidence: Any) -> Callable[[Question], Question]:
             "do not change a setting: the engine is 19 % slower at equal load; add a replica",
         ),
         (lambda q: replace(q, leaf="replica_imbalance"), "none", "a peer has free slots"),
+        (
+            lambda q: replace(
+                with_evidence(release_change="vllm 0.32.0 → 0.33.0 (label vllm_version)")(q),
+                leaf="version_change",
+            ),
+            "none",
+            "changed (vllm 0.32.0 → 0.33.0): go back to vllm 0.32.0, then run driftwatch recommend",
+        ),
     ],
 )
 def test_without_a_simulation_the_answer_names_why(
