@@ -57,9 +57,8 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
     if leaf in _LEAVES:
         column = _PEERS if leaf == "replica_slow" else _SPEED_OF.get(leaf)
         todo = "; look for what changed there, or drain it" if leaf in _UNEXPLAINED else ""
-        if leaf == "version_change" and (
-            old := _OLD_RELEASE.match(evidence.get("release_change") or "")
-        ):
+        old = _OLD_RELEASE.match(evidence.get("release_change") or "")
+        if old and leaf == "version_change":
             todo = f" ({old[0]}): go back to {old[1]}, then run driftwatch recommend again"
         return f"{_part(evidence.get(column or ''))}{_LEAVES[leaf]}{todo}"
     silent = evidence.get("seconds_since_last_token")

@@ -36,7 +36,7 @@ def test_an_entry_alone_makes_a_knob_known_to_every_parser(name: str) -> None:
     assert vllm_arguments([move]) == f"{flag_of(name)}=128"
     pair = (move, KnobMove("max_num_seqs", None, 40.0))
     advice = Advice(action="change", reason=Reason("forecast", "more"), moves=pair)
-    assert setting_change(advice) == f"{name} 64 → 128, max_num_seqs (now unknown) → 40"
+    assert setting_change(advice) == f"{name} 64 → 128 and max_num_seqs (now unknown) → 40"
     assert name in WHAT_IFS
 
 
