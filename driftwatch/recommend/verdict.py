@@ -225,7 +225,7 @@ def replicas_alone(
     return Advice(
         action="none",
         reason=Reason(
-            "replicas_suffice", f"with them today's suffice; the best change alone brings {share}"
+            "replicas_suffice", f"they suffice with today's settings; the best change alone brings {share}"
         ),
         instead=(*_now(case, replicas), *([f"set {setting}"] if is_free else [])),
         replicas=round(replicas.knobs[REPLICAS]),
