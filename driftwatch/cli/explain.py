@@ -214,10 +214,12 @@ def _as_of_now(scope: TargetWindow, incident: Incident, page: Page, finding: Fin
     from driftwatch.notify.page import Line
 
     at, made_at, texts = scope.window.end, page.times.measured_at, list[str]()
+    # a rule that has only a summary says what is wrong in its own words
+    of_summary = any(one.id == incident.rule and not one.page.says for one in scope.plan.rules)
     if made_at < at:
         now = now_text(finding) if page.severity != "notice" and page.event == "firing" else None
         texts.append(f"made {moment(made_at, scope.today)}")
-        if now is not None and not page.summary.startswith("RECOVERING"):
+        if now is not None and not (of_summary or page.summary.startswith("RECOVERING")):
             on = f" on {finding.target.key.text}" if page.is_of_many else ""
             do = "".join(f". {text}" for text in line_1_action(page.summary))
             summary = f"{opening(page)} {where(page)}: now {now}{on}{do}"

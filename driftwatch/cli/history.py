@@ -85,7 +85,7 @@ class History:
         if not rules:
             return self.plan
         book = load_rulebook(rules, configured=self.settings)
-        return replace(self.plan, rules=book.rules, trees=book.trees)
+        return replace(self.plan, rules=book.rules, trees=book.every_tree)
 
     @property
     def settings(self) -> Settings | None:

@@ -34,6 +34,11 @@ class Rulebook:
     rules: tuple[Rule, ...]  # in file order, disabled ones too; ids are unique
     trees: Mapping[str, Tree]  # name → tree; every tree a rule names is here
 
+    @property
+    def every_tree(self) -> dict[str, Tree]:
+        """These, and the shipped ones of other names, which ``explain`` walks."""
+        return {**shipped_trees(), **self.trees}
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -46,7 +46,7 @@ def plan_of_rules(paths: Sequence[Path]) -> Plan:
         ConfigError: a rule or tree file has problems.
     """
     book = load_rulebook(paths)
-    return Plan(book.rules, book.trees)
+    return Plan(book.rules, book.every_tree)
 
 
 def plan_of(config: Path) -> Plan:
@@ -66,7 +66,7 @@ def plan_of_settings(settings: Settings) -> Plan:
     book = load_rulebook(configured=settings)
     return Plan(
         rules=book.rules,
-        trees=book.trees,
+        trees=book.every_tree,
         pools=tuple(_pool(pool) for pool in settings.pools),
         pool_by=settings.pool_by,
         own_hosts=_own_hosts(settings),

@@ -101,6 +101,10 @@ def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
     assert out.startswith("FIRING b:1: 1 GPU lost. Take it out of rotation")
     assert out.endswith(f"next:    driftwatch ack {lost.id}\n")
     assert run("ack", lost.id, "--by", "ana")[0] == 0
+    # of a rule without a tree, in a configuration that names none
+    Path("driftwatch.yaml").write_text("rules: [mine.yaml]")
+    rule = "{alert: GpuLost, when: restarted, severity: page, annotations: {summary: lost}}"
+    Path("mine.yaml").write_text(f"groups: [{{name: mine, rules: [{rule}]}}]")
     _, out, _ = run("explain", lost.id)
     assert out.startswith("ACKNOWLEDGED by ana ") and "· b:1: 1 GPU lost" in out
     assert out.endswith(f"next:    driftwatch incidents {lost.id}\n")
