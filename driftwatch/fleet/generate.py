@@ -32,7 +32,7 @@ from driftwatch.fleet.hidden_engine import (
 )
 from driftwatch.fleet.metrics import ServerScrapes
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server import READY_AFTER_SECONDS, Server, kind_of
+from driftwatch.fleet.server import READY_AFTER_SECONDS, Server
 from driftwatch.fleet.servers import (
     Life,
     exporter_of,
@@ -77,7 +77,6 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
         instance=instance_of(scenario, number),
         model_name=model_name(scenario),
         configuration=configuration_of(scenario, life.serving),
-        kind=kind_of(scenario, number),
         log_stats=life.stats,
         other_buckets=life.other_buckets,
     )
@@ -182,24 +181,20 @@ class ServerRun:
         self._before = None
         if self._observer is not None:
             self._observer.begin()
-        self._lengths: list[npt.NDArray[np.int64]] = []  # of the answers, in order of arrival
 
     def _run(self, life: Life, first: float, last: float, requests: Requests) -> list[pl.DataFrame]:
         """Run a process, or its part in a chunk."""
         assert self._engine is not None and self._history is not None  # noqa: S101 - just begun
         at = requests.arrival_seconds
         mine = requests.take((at >= first) & (at < last))
-        kind = self._history.server.kind
-        self._engine.offer(kind.sent(mine, self._history.server.configuration.block_size))
-        self._lengths.append(mine.generation_tokens)
-        self._history.offered(mine.arrival_seconds)
+        self._engine.offer(mine)
         inside = self._times[(self._times >= first) & (self._times < last)]
         beside = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
         observer = self._observer
         observed = np.empty(0) if observer is None else observer.times(first, last)
         every_time = np.union1d(np.union1d(inside, beside), observed)
         ran = self._engine.advance(last, every_time)
-        ended, scrapes = kind.booked(ran.requests, self._lengths), ran.scrapes
+        ended, scrapes = _ended(ran.requests), ran.scrapes
         at = every_time
         # the exporter is another process: it answers where the server's answer timed out
         self._read_gpus(scrapes.filter(np.isin(at, beside)), life)
@@ -215,9 +210,8 @@ class ServerRun:
         """End the process. Its engine runs on, to end the requests that had first tokens."""
         if self._engine is None or self._history is None:
             return []
-        kind = self._history.server.kind
         ran = self._engine.advance(np.inf, np.zeros(0))
-        ended = kind.booked(ran.requests, self._lengths)
+        ended = _ended(ran.requests)
         self._history.add(ended, ran.scrapes)
         self._engine = None
         return [ended]
@@ -284,6 +278,10 @@ class ServerRun:
         gpus, self._gpus = pl.concat([empty_gpus(), *self._gpus]), []
         requests = pl.concat(ended) if ended else None
         return Chunk(self._number, self._history.take(), gpus, requests)
+
+
+def _ended(requests: pl.DataFrame) -> pl.DataFrame:
+    return requests.filter(pl.col("status") != "unfinished")
 
 
 Progress = Callable[[float, float], None]

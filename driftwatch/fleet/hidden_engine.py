@@ -75,13 +75,13 @@ def disturbance_of(scenario: Scenario, seed: int, number: int) -> Disturbance:
     times = np.arange(0.0, scenario.duration + _GRID_SECONDS, _GRID_SECONDS)
     own = [f for f in scenario.faults if concerns(f, number)]
     edges = [f.at for f in own if f.kind in ("slowdown", "clock_throttle")]
-    edges += [f.until for f in own if f.until is not None and f.kind not in ("wedge", "sleep")]
+    edges += [f.until for f in own if f.until is not None and f.kind != "wedge"]
     times = np.unique(np.concatenate([times, np.array(edges, dtype=float)]))
     factors = wander(engine, generator(seed, "wander", number), times)
     for fault in own:
         factors *= fault_factor(fault, times)
     stalls, durations = _stalls(scenario, generator(seed, "stalls", number))
-    wedges = [f for f in own if f.kind in ("wedge", "sleep")]  # neither runs anything
+    wedges = [f for f in own if f.kind == "wedge"]
     at = np.concatenate([stalls, [f.at for f in wedges]])
     lasting = np.concatenate(
         [durations, [_ENDLESS_SECONDS if f.until is None else f.until - f.at for f in wedges]]

@@ -22,7 +22,7 @@ import polars as pl
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
 from driftwatch.collect.schema import BUCKETS, SCRAPE_SCHEMA, TIME, empty_scrapes
-from driftwatch.fleet.server import READY_AFTER_SECONDS, KindColumns, Server
+from driftwatch.fleet.server import READY_AFTER_SECONDS, Server
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -46,6 +46,12 @@ _SCRAPED: Mapping[str, str] = {
     "prefix_cache_hits_total": "prefix_hits_tokens",
 }
 _OTHER_COUNTERS = ("itl_seconds_count", "rejected_reqs", "rejected_tokens")
+# of clients that leave, KV transfers and external caches: the simulated server has none
+_NEVER_COUNTED = (
+    "aborted_requests_total",
+    "prompt_tokens_transferred_total",
+    "external_prefix_cache_hits_total",
+)
 _STEP_HISTOGRAMS = ("iteration_tokens", "itl_seconds")
 
 
@@ -232,6 +238,10 @@ class EngineHistory:
         columns = {column: now[name] for column, name in _SCRAPED.items()}
         columns |= {name: now[name] for name in _STEP_HISTOGRAMS}
         columns["rejected_requests_total"] = now["rejected_reqs"] + now["rejected_tokens"]
+        waiting = columns["waiting_capacity_requests"] + columns["waiting_deferred_requests"]
+        columns["waiting_requests"] = waiting
+        columns["engine_awake"] = np.ones(how_many)
+        columns |= dict.fromkeys(_NEVER_COUNTED, np.zeros(how_many))
         ended = int(np.searchsorted(self._finished.end, times[-1], side="right"))
         done = self._finished.take(slice(0, ended))
         rows = np.searchsorted(times, done.end, side="left")
@@ -292,7 +302,6 @@ class ServerScrapes:
         for _ in range(_CHILDREN_BEFORE):
             self._created += _APART_SECONDS
         self._engine = EngineHistory(server)
-        self._kind = KindColumns(server.kind)
 
     def add(self, requests: pl.DataFrame, scrapes: pl.DataFrame) -> None:
         """Add requests of the present process that ended since the last call, and scrapes.
@@ -304,15 +313,11 @@ class ServerScrapes:
         self._engine.add(requests, scrapes)
         if ready := self._engine.ready():
             times = self._engine.times[:ready]
-            columns = self._kind.columns(times, self._engine.take(ready))
+            columns = self._engine.take(ready)
             if self.server.log_stats:
                 self._frames.append(self._frame(times, columns))
             else:
                 self._fail(times, STATS_DISABLED)
-
-    def offered(self, arrival_seconds: Floats) -> None:
-        """Add arrival times of the next requests of the present process."""
-        self._kind.arrived(arrival_seconds)
 
     def fail(self, scrape_seconds: Sequence[float] | Floats, why: str = REFUSED) -> None:
         """Add scrapes without an answer (before the restart that ends them, if there is one)."""

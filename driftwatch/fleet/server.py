@@ -1,31 +1,13 @@
-"""A server's page, and kinds of servers other than chat: their load and their metrics.
-
-All kinds have one scheduler. A pooling request ends with its prompt and counts no generated token
-(vLLM ``v1/metrics/stats.py``: an output without tokens). The prefill side of a disaggregated pair
-generates one token. On the decode side a KV connector brings all but the last block of a prompt; a
-request is deferred during the transfer (no latency counts that time here). Speculative decoding
-drafts ``draft_tokens`` a step and adds the accepted share to the step's own token, so an answer
-takes fewer steps; the cost of verifying, and the KV of tokens beyond one a step, are left out. A
-sleeping engine runs nothing, and requests wait (``/sleep``, level 1).
-"""
+"""A server process of vLLM 0.32: its bucket edges and the labels of its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import orjson
-import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.servers import concerns
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.requests import Requests
-
-Floats = npt.NDArray[np.float64]
 
 # bucket edges of vLLM 0.32's histograms (v1/metrics/buckets.py, loggers.py), finite ones
 REQUEST_LATENCY_SECONDS = (
@@ -62,153 +44,6 @@ def request_tokens(max_model_len: int) -> tuple[float, ...]:
 
 
 READY_AFTER_SECONDS = 25.0  # from the start of a process until its metrics appear
-_TRANSFER_SECONDS = 0.25  # 2,000 tokens of 128 KiB over 10 Gbit/s
-
-
-@dataclass(frozen=True, slots=True)
-class EngineKind:
-    """The kind of a server's engine, over the whole scenario."""
-
-    name: str = "generate"  # generate, pooling, prefill_only, decode_only or speculative
-    draft_tokens: int = 0  # of each step
-    # (start, accepted share), ascending
-    accepted: tuple[tuple[float, float], ...] = ()
-    asleep: tuple[tuple[float, float], ...] = ()  # stretches (from, to)
-
-    def accepted_tokens(self, times: Floats) -> Floats:
-        """Mean accepted tokens of a step at these times."""
-        since = np.array([at for at, _ in self.accepted])
-        ratios = np.array([ratio for _, ratio in self.accepted])
-        place = np.maximum(np.searchsorted(since, times, side="right") - 1, 0)
-        return np.asarray(self.draft_tokens * ratios[place], dtype=np.float64)
-
-    def sent(self, requests: Requests, block_size: int) -> Requests:
-        """The requests as the scheduler sees them."""
-        if self.name in ("pooling", "prefill_only"):
-            return replace(requests, generation_tokens=np.ones_like(requests.generation_tokens))
-        if self.name == "decode_only":
-            cached = (requests.prompt_tokens - 1) // block_size * block_size
-            return replace(requests, cached_tokens=cached)
-        if self.name == "speculative" and len(requests):
-            step = 1.0 + self.accepted_tokens(requests.arrival_seconds)
-            steps = np.ceil((requests.generation_tokens - 1) / step).astype(np.int64)
-            return replace(requests, generation_tokens=1 + steps)
-        return requests
-
-    def booked(
-        self, requests: pl.DataFrame, generation_tokens: Sequence[npt.NDArray[np.int64]]
-    ) -> pl.DataFrame:
-        """The ended requests, with the lengths that their clients see.
-
-        ``requests``: of a run; ``generation_tokens``: of every request of this process, offer by
-        offer.
-        """
-        ended = requests.filter(pl.col("status") != "unfinished")
-        if self.name != "speculative" or ended.is_empty():
-            return ended
-        whole = pl.Series(np.concatenate(generation_tokens)[ended["index"].to_numpy()])
-        share = ended["generated_tokens"] / ended["generation_tokens"]
-        generated = (whole * share).round().cast(pl.Int64)
-        return ended.with_columns(generation_tokens=whole, generated_tokens=generated)
-
-
-USUAL = EngineKind()
-
-
-def kind_of(scenario: Scenario, number: int) -> EngineKind:
-    """The kind of one server of a scenario."""
-    pool = scenario.pool
-    own = [f for f in scenario.faults if concerns(f, number)]
-    asleep = [(f.at, f.until or np.inf) for f in own if f.kind == "sleep"]
-    accepted = [(0.0, pool.acceptance_ratio)]
-    for fault in sorted((f for f in own if f.kind == "acceptance"), key=lambda f: f.at):
-        accepted.append((fault.at, fault.ratio or 0.0))
-        if fault.until is not None:
-            accepted.append((fault.until, pool.acceptance_ratio))
-    drafts = pool.draft_tokens if pool.kind == "speculative" else 0
-    return EngineKind(pool.kind, drafts, tuple(accepted), tuple(sorted(asleep)))
-
-
-@dataclass(slots=True)
-class KindColumns:
-    """The columns of an engine's scrapes, as its kind fills them."""
-
-    kind: EngineKind  # of the engine
-    accepted: float = 0.0  # tokens accepted up to the last scrape
-    outputs: float = 0.0  # outputs after the first, up to then
-    # of requests, seconds of the scenario, ascending
-    arrivals: Floats = field(default_factory=lambda: np.zeros(0))
-
-    def arrived(self, arrival_seconds: Floats) -> None:
-        """Add requests; only the decode side needs them, for transfers."""
-        if self.kind.name == "decode_only":
-            self.arrivals = np.concatenate([self.arrivals, arrival_seconds])
-
-    def columns(self, times: Floats, columns: dict[str, Floats]) -> dict[str, Floats]:
-        """The columns of the scrape table, as this kind of server fills them.
-
-        ``times``: of the scrapes, seconds of the scenario; ``columns``: those of a server that
-        generates, one token a step; histograms as cumulative buckets and the sum.
-        """
-        kind, nothing = self.kind, np.zeros(len(times))
-        awake = np.ones(len(times))
-        for start, end in kind.asleep:
-            awake[(times >= start) & (times < end)] = 0.0
-        columns |= {
-            "engine_awake": awake,
-            "aborted_requests_total": nothing,
-            "prompt_tokens_transferred_total": nothing,
-            "external_prefix_cache_hits_total": nothing,
-        }
-        if kind.name == "decode_only":
-            columns |= self._transferred(times, columns)
-        if kind.name == "pooling":
-            columns |= self._without_answers(columns)
-        if kind.draft_tokens:
-            columns |= self._drafted(times, columns)
-        waiting = columns["waiting_capacity_requests"] + columns["waiting_deferred_requests"]
-        return columns | {"waiting_requests": waiting}
-
-    def _transferred(self, times: Floats, columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Columns of prompts that come by transfer; their requests are deferred meanwhile."""
-        late = np.searchsorted(self.arrivals, times - _TRANSFER_SECONDS, side="right")
-        arrived = np.searchsorted(self.arrivals, times, side="right")
-        moved = columns["prompt_tokens_total"] - columns["prompt_tokens_computed_total"]
-        return {
-            "waiting_deferred_requests": (arrived - late).astype(np.float64),
-            "prompt_tokens_transferred_total": moved,
-            "external_prefix_cache_hits_total": columns["prefix_cache_hits_total"],
-            "prefix_cache_hits_total": np.zeros(len(times)),
-        }
-
-    @staticmethod
-    def _without_answers(columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Columns of requests that stop without a token."""
-        tokens = columns["generation_tokens_total"]
-        answers, steps = columns["generation_tokens"].copy(), columns["iteration_tokens"].copy()
-        answers[:, -1] = 0.0
-        steps[:, -1] = np.maximum(steps[:, -1] - tokens, 0.0)
-        return {
-            "generation_tokens_total": np.zeros_like(tokens),
-            "generation_tokens": answers,
-            "iteration_tokens": steps,
-        }
-
-    def _drafted(self, times: Floats, columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Columns with accepted tokens, and the counters of drafts."""
-        outputs = columns["itl_seconds"][:, -2]
-        new = np.diff(outputs, prepend=self.outputs)
-        accepted = np.rint(self.accepted + np.cumsum(new * self.kind.accepted_tokens(times)))
-        self.accepted, self.outputs = float(accepted[-1]), float(outputs[-1])
-        steps = columns["iteration_tokens"].copy()
-        steps[:, -1] += accepted
-        return {
-            "generation_tokens_total": columns["generation_tokens_total"] + accepted,
-            "iteration_tokens": steps,
-            "spec_decode_draft_tokens_total": outputs * self.kind.draft_tokens,
-            "spec_decode_accepted_tokens_total": accepted,
-        }
-
 
 # labels of cache_config_info on a page of vLLM 0.32 that do not follow from the settings
 _INFO = {
@@ -253,7 +88,6 @@ class Server:
     log_stats: bool = True  # False = ``--disable-log-stats``: no ``vllm:`` line at all
     # ``--custom-histogram-buckets`` with every second of the usual edges
     other_buckets: bool = False
-    kind: EngineKind = USUAL
 
     def check(self) -> None:
         """Refuse settings that are impossible, or too few for a page.

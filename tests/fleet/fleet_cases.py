@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -97,7 +96,7 @@ def figures(made: Scenario, rows: pl.DataFrame, since: float, until: float) -> d
         "generation": grown("generation_tokens_sum") / grown("generation_tokens_count"),
         "batch": itl / steps,
         "tokens_per_step": grown("iteration_tokens_sum") / steps,
-        "itl": grown("itl_seconds_sum") / itl if itl else math.nan,  # pooling: no second token
+        "itl": grown("itl_seconds_sum") / itl,
         "ttft": grown("ttft_seconds_sum") / grown("ttft_seconds_count"),
         "running": mean(whole["running_requests"]),
         "waiting": mean(whole["waiting_requests"]),

@@ -109,8 +109,7 @@ def test_every_scenario_is_healthy_before_its_effect() -> None:
         )
         chunk = whole_run(made)
         found = figures(made, chunk.scrapes, 3.0, 8.0)
-        # deferred requests of a decode-only pool wait for no place; by Little's law the queue may
-        # be as long as a tenth of the target makes it
+        # by Little's law the queue may be as long as a tenth of the target makes it
         queue = chunk.scrapes["waiting_capacity_requests"].mean()
         rate = whole.traffic.requests_per_second / whole.pool.replicas
         assert found["preemptions"] == 0, whole.name

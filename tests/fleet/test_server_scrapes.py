@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.pages import PageParser
 from driftwatch.fleet.metrics import ServerScrapes
-from driftwatch.fleet.server import USUAL, Server
+from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Disturbance, Observe, Options
 from driftwatch.simulate.requests import make_requests
@@ -81,7 +81,7 @@ def simulated(seed: int, chunks: list[float], s: Server = CROWDED) -> pl.DataFra
         at = requests.arrival_seconds
         engine.offer(requests.take((at >= before) & (at < until)))
         ran = engine.advance(until, times[(times > before) & (times <= until)])
-        history.add(USUAL.booked(ran.requests, []), ran.scrapes)
+        history.add(ran.requests.filter(pl.col("status") != "unfinished"), ran.scrapes)
         before = until
     rows = history.take()
     assert len(rows) == len(times)

@@ -139,11 +139,6 @@ class Pool(Part):
         max_length=200,
         description="of the containers, only in kube-state-metrics; none: nowhere",
     )
-    kind: Literal["generate", "pooling", "prefill_only", "decode_only", "speculative"] = Field(
-        "generate", description="kind of its engines"
-    )
-    draft_tokens: Count = Field(3, description="speculative: tokens drafted in a step")
-    acceptance_ratio: Ratio = Field(0.7, description="speculative: of them accepted")
     dcgm: bool = Field(True, description="with the pages of dcgm-exporter")
     idle_clocks: bool = Field(
         False, description="SM clocks and power of the GPUs fall while no kernel runs"
@@ -202,7 +197,7 @@ class Fault(Part):
         None, min_length=1, max_length=200, description="rollout: image of the containers after it"
     )
     to: Count | None = Field(None, description="scale: how many replicas then")
-    ratio: Ratio | None = Field(None, description="share of scrapes that are missed, or accepted")
+    ratio: Ratio | None = Field(None, description="share of scrapes that are missed")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -297,7 +292,7 @@ class Scenario(Part):
 # fmt: off
 FaultKind = Literal[
     "slowdown", "clock_throttle", "wedge", "restart", "rollout", "scale",
-    "gone", "stats_disabled", "bucket_layout", "missed_scrapes", "sleep", "acceptance",
+    "gone", "stats_disabled", "bucket_layout", "missed_scrapes",
 ]
 # fmt: on
 
@@ -332,9 +327,5 @@ FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
     "bucket_layout": FaultFields("a restart with `--custom-histogram-buckets`: every second edge",
         (), ("down",)),
     "missed_scrapes": FaultFields("a `ratio` of the scrapes times out", ("ratio",), ("until",)),
-    "sleep": FaultFields("the engine sleeps: it runs nothing, and requests wait",
-        (), ("until",)),
-    "acceptance": FaultFields("a `ratio` of the drafted tokens is accepted (kind speculative)",
-        ("ratio",), ("until",)),
 }
 # fmt: on
