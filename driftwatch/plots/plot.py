@@ -83,10 +83,11 @@ def panel_plot(
     ``shared``: hatches and ticks of every panel; ``panel_height``: in pixels.
     """
     panels = [replace(one, series=[*shared, *one.series]) for one in panels]
-    values = [value for one in panels for value in _xs(one.series)]
-    across = Scale(fitted(x, values), 0.0, PANEL_UNITS)
+    every = [one for panel in panels for one in panel.series]
+    ends = (v for one in every for v in (*one.x, *(one.y if one.kind == "hatch" else ())))
+    across = Scale(fitted(x, _finite(ends)), 0.0, PANEL_UNITS)
     identity = f"h{zlib.crc32(title.encode()):x}"
-    has_spans = any(one.kind == "hatch" for panel in panels for one in panel.series)
+    has_spans = any(one.kind == "hatch" for one in every)
     top, parts = _TITLE_HEIGHT, [_pattern(identity)] if has_spans else []
     for one in panels:
         parts += _panel(one, across, top, panel_height, identity)
@@ -99,7 +100,7 @@ def panel_plot(
         parts.append(f'<text x="50%" y="{height - 4:.0f}" class="mid">{escape(x.title)}</text>')
     svg = (
         f'<svg class="plot" height="{height:.0f}" role="img" aria-label="{alt}">'
-        f"{''.join(parts)}</svg>{_legend(one for panel in panels for one in panel.series)}"
+        f"{''.join(parts)}</svg>{_legend(every)}"
     )
     return Plot(title, Markup(svg))  # noqa: S704 - texts are escaped
 
@@ -127,14 +128,8 @@ def sparkline(
     )
 
 
-def _xs(series: Iterable[Series]) -> list[float]:
-    ends = (v for one in series for v in (*one.x, *(one.y if one.kind == "hatch" else ())))
-    return [value for value in ends if value is not None and math.isfinite(value)]
-
-
-def _ys(series: Iterable[Series]) -> list[float]:
-    heights = (v for one in series if one.kind != "hatch" for v in (*one.y, *one.low))
-    return [value for value in heights if value is not None and math.isfinite(value)]
+def _finite(values: Iterable[Value]) -> list[float]:
+    return [value for value in values if value is not None and math.isfinite(value)]
 
 
 def _pattern(identity: str) -> str:
@@ -147,7 +142,8 @@ def _pattern(identity: str) -> str:
 
 def _panel(panel: Panel, across: Scale, top: float, height: float, identity: str) -> Iterator[str]:
     """One panel between ``top`` and ``top + height`` pixels of the drawing."""
-    up = Scale(fitted(panel.y, _ys(panel.series), from_zero=not panel.y.is_log), height, 0.0)
+    values = (v for one in panel.series if one.kind != "hatch" for v in (*one.y, *one.low))
+    up = Scale(fitted(panel.y, _finite(values), from_zero=not panel.y.is_log), height, 0.0)
     yield f'<text x="-48" y="{top - 9:.0f}" class="unit">{escape(up.axis.title)}</text>'
     for value, text in up.ticks():
         y = top + up(value)

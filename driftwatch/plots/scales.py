@@ -95,10 +95,7 @@ def _step(span: float, most: int) -> float:
 
 def _log_ticks(low: float, high: float) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    factors: tuple[float, ...] = (1.0, 2.0, 5.0) if last - first <= 3 else (1.0,)
-    if high < 5 * low:
-        factors = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
-    values = [f * 10.0**n for n in range(first, last + 1) for f in factors]
+    values = [f * 10.0**n for n in range(first, last + 1) for f in (1, 2, 5)]
     within = [one for one in values if low * (1 - 1e-9) <= one <= high * (1 + 1e-9)]
     return within or [low, high]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter, create_model
+from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from driftwatch.web.fleet import FleetQuery, listed_servers
@@ -20,12 +20,6 @@ from driftwatch.web.reports import stored_report
 ROOT = "/api/v1"
 _SCHEMA_VERSION = 4
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
-Size = Annotated[int, Field(ge=1, le=200)]
-
-
-def _larger(query: type[Paged]) -> type[Paged]:
-    """The parameters of a page with larger parts."""
-    return create_model(query.__name__, __base__=query, size=(Size, 50))
 
 
 def _targets(visit: Visit) -> Shown:
@@ -54,10 +48,10 @@ def _reports(visit: Visit) -> Shown:
 
 
 PAGES = (
-    Page(ROOT + "/targets", "", "", _targets, _larger(FleetQuery)),
-    Page(ROOT + "/incidents", "", "", _incidents, _larger(IncidentsQuery)),
+    Page(ROOT + "/targets", "", "", _targets, FleetQuery),
+    Page(ROOT + "/incidents", "", "", _incidents, IncidentsQuery),
     Page(ROOT + "/incidents/{incident_id}", "", "", _incident),
-    Page(ROOT + "/reports", "", "", _reports, _larger(Paged)),
+    Page(ROOT + "/reports", "", "", _reports, Paged),
     Page(ROOT + "/reports/{week}", "", "", stored_report),
 )
 

@@ -158,13 +158,11 @@ class WebStore(Store):
         where = [_COLUMN.pool == pool] if pool else []
         return self._without_pages(_COLUMN.state != "resolved", *where)
 
-    def incidents_between(
-        self, pool: str, span: tuple[datetime, datetime], most: int
-    ) -> list[Incident]:
+    def incidents_between(self, pool: str, span: tuple[datetime, datetime]) -> list[Incident]:
         """Incidents of a pool that were firing in a span, open ones first, without their pages."""
         began = (_COLUMN.firing_at.is_not(None), _COLUMN.started_at < span[1])
         ended = or_(_COLUMN.resolved_at.is_(None), _COLUMN.resolved_at > span[0])
-        return self._without_pages(_COLUMN.pool == pool, *began, ended, most=most)
+        return self._without_pages(_COLUMN.pool == pool, *began, ended, most=50)
 
     def _without_pages(
         self, *where: ColumnElement[bool], most: int | None = None
@@ -182,11 +180,11 @@ class WebStore(Store):
                 pages[row["id"]] = stored_page(row["page"])
         return [one.model_copy(update={"page": pages.get(one.id)}) for one in every]
 
-    def pool_baselines(self, pool: str, most: int) -> list[Baseline]:
+    def pool_baselines(self, pool: str) -> list[Baseline]:
         """Baselines in force of a pool and its targets: the pool's own first, then the newest."""
         query = in_force().where(baselines.c.pool == pool).order_by(None)
         newest = (baselines.c.scope, baselines.c.accepted_at.desc(), baselines.c.id)
-        return list(map(baseline_of, self._all(query.order_by(*newest).limit(most))))
+        return list(map(baseline_of, self._all(query.order_by(*newest).limit(200))))
 
     def baselines_naming(self, target: TargetKey, pool: str) -> list[Baseline]:
         """Baselines in force of a target and of its pool: two at most."""

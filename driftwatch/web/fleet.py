@@ -32,7 +32,7 @@ from driftwatch.web.page import POOL, NotFound, Page, Paged, Shown, Visit, paged
 from driftwatch.web.signals import SPEED, missed
 
 PATH = "/fleet"
-_MOST_INCIDENTS, _MOST_BASELINES = 20, 200
+_MOST_INCIDENTS = 20
 
 
 class FleetQuery(Paged):
@@ -181,7 +181,7 @@ def load_pool(visit: Visit) -> Shown:
         "end": now.at,
         "first": first,  # the page whose line 1 is the heading
         "others": shown if first is None else shown[1:],
-        "baselines": store.pool_baselines(name, _MOST_BASELINES),
+        "baselines": store.pool_baselines(name),
         "server_lines": _server_lines(visit, listed["rows"], now.at, store.slo_of(name)),
     }
 

@@ -25,10 +25,10 @@ from driftwatch.plots.plot import Plot
 from driftwatch.web.database import WebStore
 from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Visit, paged, search
 from driftwatch.web.plots import incident_plot
-from driftwatch.web.signals import changes
+from driftwatch.web.signals import changes, gaps
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
-_MOST_SERVERS, _MOST_RELATED = 20, 20
+_MOST_SERVERS = 20
 _AROUND, _DAY = timedelta(hours=1), timedelta(days=1)  # of the plot before the incident began
 
 
@@ -138,7 +138,8 @@ def load(visit: Visit) -> Shown:
         "others": _others(store, incident, until),
         "change": vllm_arguments(moves),
         "explain": (page and page.links.explain) or f"driftwatch explain {incident.id}",
-        "plot": _plot(visit, incident, deliveries, rows),
+        "plot": (plot := _plot(visit, incident, deliveries, rows)),
+        "gaps": gaps(rows) if plot and "speed" in plot.title and len(servers) == 1 else [],
         "changes": changes(rows),
         "silences": silences,
         "held_back": any(one.active(incident.firing_at or now) for one in silences),
@@ -155,7 +156,7 @@ def load(visit: Visit) -> Shown:
 def _others(store: WebStore, incident: Incident, until: datetime) -> dict[str, list[Incident]]:
     """The other incidents of its pool that fired in the day before it, and while it was open."""
     span = (incident.started_at - _DAY, incident.resolved_at or until)
-    found = store.with_pages(store.incidents_between(incident.pool, span, _MOST_RELATED))
+    found = store.with_pages(store.incidents_between(incident.pool, span))
     others = [one for one in found if one.id != incident.id]
     # what was true only before it began may have sent its closing message later
     before = [one for one in others if one.last_true_at <= incident.started_at]

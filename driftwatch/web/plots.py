@@ -204,8 +204,7 @@ def incident_plot(
     word = "it fired, and nobody got it" if sent_at is None else f"{incident.severity} sent"
     at = [(sent_at or fired, word)] if (fired := incident.firing_at) is not None else []
     around = [*marks(span, [incident], changes(rows), at)]
-    first_part = [f"Worst {duration(width)}: {'; '.join(worst)}"] if worst else []
-    title = ". ".join(first_part + others)
+    title = ". ".join(([f"Worst {duration(width)}: {'; '.join(worst)}"] if worst else []) + others)
     return panel_plot(title, panels, _time_axis(span, width), shared=around)
 
 
@@ -293,11 +292,11 @@ def _length_text(finding: Finding, stem: str, both: LengthShares | None) -> str:
         return f"{who}: mean unknown"
     if both is None or before is None:
         return f"{who}: mean {tokens(now)} tokens; no baseline to compare with"
-    n = f"n {count(both.requests)}"
+    how, mean = f"{times(now / before)} as", f"{tokens(before)} → {tokens(now)}"
     if is_as_before(now / before):
-        return f"{who} as long as in the baseline: mean {tokens(now)} tokens, {n}"
-    moved = f"mean {tokens(before)} → {tokens(now)} tokens, {n}"
-    return f"{who} {times(now / before)} as long as in the baseline: {moved}"
+        how, mean = "as", tokens(now)
+    n = count(both.requests)
+    return f"{who} {how} long as in the baseline: mean {mean} tokens, n {n}"
 
 
 def _shares(

@@ -134,24 +134,22 @@ def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def gaps(rows: pl.DataFrame) -> list[str]:
-    """Why curves have gaps, the longest first: ``speed unknown for 20 min: no baseline``.
+    """Why curves have gaps, the longest first: ``20 min of unknown speed: no baseline``.
 
     ``rows``: :data:`COLUMNS` at least, of one server.
     """
+    speed = pl.lit("of unknown speed")
     what = (
         pl.when(pl.col("scrapes").fill_null(0.0) <= 0)
-        .then(pl.lit("no scrape for"))
+        .then(pl.lit("without a scrape"))
         .when(_IS_HUNG)
-        .then(pl.lit("hung for"))
+        .then(pl.lit("hung"))
         .when(pl.col(SPEED).is_null())
-        .then(pl.lit("speed unknown for"))
+        .then(pl.coalesce(pl.format("{}: {}", speed, _WHY_NO_SPEED), speed))
     )
-    why = pl.when(what == "speed unknown for").then(_WHY_NO_SPEED)
-    some = rows.group_by(what=what, why=why).agg(pl.col("seconds").sum()).drop_nulls("what")
-    return [
-        f"{what} {duration(length)}{f': {short_reason(why)}' if why else ''}"
-        for what, why, length in some.sort("seconds", "why", descending=True).iter_rows()
-    ][:_MOST_GAPS]
+    some = rows.group_by(what=what).agg(pl.col("seconds").sum()).drop_nulls()
+    some = some.sort("seconds", "what", descending=True).head(_MOST_GAPS)
+    return [f"{duration(length)} {short_reason(what)}" for what, length in some.iter_rows()]
 
 
 def missed(rows: pl.DataFrame, width: int, slo: Slo | None, by: Sequence[str] = ()) -> pl.DataFrame:

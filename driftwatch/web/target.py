@@ -28,7 +28,7 @@ _USUAL_RANGE = timedelta(hours=3)
 _HOURS = {"1 h": 1, "3 h": 3, "12 h": 12, "24 h": 24, "2 d": 48, "7 d": 168}
 _RANGES = {text: timedelta(hours=hours) for text, hours in _HOURS.items()}
 _OF_BASELINE = timedelta(days=3)  # the end of the baseline gives the usual ranges
-_INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
+_CHANGES, _LONGEST_TEXT = 40, 600
 _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 _ANSWER = "moment of the answer above"
 _NONE_FINISHED = "no request finished in these minutes"
@@ -96,9 +96,9 @@ def load(visit: Visit) -> Shown:
     asked = query.at or query.until  # a moment that somebody asked for
     found = _explained(visit, now, query.at or (scraped[-1] if scraped else until))
     at = asked or until
-    near = store.incidents_between(now.pool, (at - _DAY, at + _MINUTE), _INCIDENTS)
-    near = store.with_pages(near)
-    finding, answer = found.finding, _answer(visit, now, found, asked, _open_at(near, asked))
+    near = store.with_pages(store.incidents_between(now.pool, (at - _DAY, at + _MINUTE)))
+    mine = [one for one in near if now.key in servers_of(one) and _fires_at(one, asked)]
+    finding, answer = found.finding, _answer(visit, now, found, asked, mine)
     is_hung = finding is not None and is_stuck(finding.evidence)
     why = None if finding is None else finding.reasons.get("prompt_tokens_mean")
     headline, as_of = answer.headline.lower(), [] if asked is None else ["--at", _stamp(asked)]
@@ -128,12 +128,10 @@ def _stamp(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%MZ}"
 
 
-def _open_at(near: Sequence[Incident], asked: datetime | None) -> list[Incident]:
-    """The incidents that fire now, or that fired at a moment."""
-    if asked is None:
-        return [one for one in near if one.is_firing]
-    fired = (one for one in near if one.firing_at and one.firing_at < asked + _MINUTE)
-    return [one for one in fired if one.resolved_at is None or one.resolved_at > asked]
+def _fires_at(one: Incident, at: datetime | None) -> bool:
+    """Whether an incident fires now (None), or fired at a moment."""
+    is_later = at is not None and (one.firing_at is None or one.firing_at >= at + _MINUTE)
+    return not is_later and (one.is_firing or (at is not None and at < (one.resolved_at or at)))
 
 
 def _answer(
@@ -141,13 +139,12 @@ def _answer(
     now: ServerNow,
     found: Explained,
     asked: datetime | None,
-    firing: Sequence[Incident],
+    mine: Sequence[Incident],
 ) -> Answer:
     """The newest message about the server, else what ``explain`` finds; ``asked``: at a moment;
-    ``firing``: the pool's incidents at that moment.
+    ``mine``: its incidents that fire then.
     """
     today, name = visit.now.date(), squeeze(clean(now.key.text), 60)
-    mine = [one for one in firing if now.key in servers_of(one)]
     text, lines = found.why, list[tuple[str, str]]()
     if found.finding is not None:
         text = cut(state_text(found.finding), _LONGEST_TEXT)
@@ -212,7 +209,7 @@ def _signals(
         since = max(baseline.since, baseline.until - _OF_BASELINE)
         bands = usual(store.past(since, baseline.until, [now.key], COLUMNS))
         why = "fewer than an hour of its own minutes of the baseline's window is stored"
-    near = store.incidents_between(now.pool, span, _INCIDENTS)
+    near = store.incidents_between(now.pool, span)
     near.sort(key=lambda one: one.started_at)
     incidents = [one for one in near if now.key in servers_of(one)]
     changed = changes(rows)[-_CHANGES:]

@@ -38,7 +38,7 @@ def test_a_target_has_the_answer_of_explain_and_five_plots(web: Web, firing: Rec
     assert view["signals"]["without_usual"] == "no baseline is in force"
     assert [one.id for one in view["signals"]["incidents"]] == [firing.incident_id]
     assert html.count('class="unit">') == 6
-    assert "Gaps: speed unknown for" in html and 'aria-current="true">3 h' in html
+    assert " min of unknown speed: " in html and 'aria-current="true">3 h' in html
     assert view["until"] - view["since"] < timedelta(hours=3)  # from the first data on
 
 
@@ -128,7 +128,7 @@ def test_a_hang_is_zero_and_has_no_speed() -> None:
     table = stretches(minutes, T0, T0 + 4 * MINUTE, 60)
     assert table["tokens_per_second_per_gpu"].to_list() == [50.0, 10.0, 0.0, 0.0]
     assert table["speed_at_equal_load_ratio"].to_list() == [1.0, 1.0, None, None]
-    assert gaps(minutes) == ["hung for 2 min"]
+    assert gaps(minutes) == ["2 min hung"]
     evidence = {"tokens_per_second_per_gpu": 20.0, "seconds_since_last_token": 135.0}
     hung = replace(CASES["budget"].finding, evidence=evidence)
     title = signal_title(hung, T0 + 4 * MINUTE, T0.date())
