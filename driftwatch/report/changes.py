@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -19,7 +19,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY
 from driftwatch.incidents.incident import Incident
 from driftwatch.knobs import least_budget
-from driftwatch.model import Slo, TargetKey
+from driftwatch.model import Slo
 from driftwatch.notify.rollout import (
     MAIN_FIGURES,
     Rollout,
@@ -38,7 +38,7 @@ from driftwatch.report.result import last_restarts, starts_text
 from driftwatch.report.week import day_time
 from driftwatch.signals.rows import EXCEEDED_RATIO
 from driftwatch.store.history import TargetAdvice
-from driftwatch.verify.changes import INFERRED, SEQS, advised_by, has_advised_values, number_of
+from driftwatch.verify.changes import SEQS, advised_by, has_advised_values
 from driftwatch.verify.figures import IN_TARGET
 from driftwatch.verify.verification import Verification
 
@@ -58,8 +58,8 @@ def changed_text(rollout: Rollout) -> str:
     texts = []
     for name, several in values.items():
         parts = sorted((text.partition(" (") for text in several), key=lambda p: (len(p[0]), p[0]))
-        if all(value.startswith("at least ") for value, *_ in parts):
-            parts = parts[-1:]  # one bound holds for all
+        exact = [part for part in parts if not part[0].startswith("at least ")]
+        parts = exact or parts[-1:]  # one bound holds for all
         known = dict.fromkeys(cut(value, 24) for value, *_ in parts)
         how = next((f" ({rest}" for *_, rest in parts if rest), "")
         texts.append(f"{clean(name)} {' or '.join(known)}{how}")
@@ -196,25 +196,6 @@ def exceeded_settings(material: Material) -> dict[tuple[str, str], Exceeded]:
     return found
 
 
-def with_levels(material: Material) -> list[Verification]:
-    """Verifications; of a server's newest max_num_seqs the level that requests held since then
-    replaces the bound of the first minutes.
-    """
-    shown = material.cells.sort("end").drop_nulls(_LEVEL).select(*KEY, _LEVEL)
-    levels = {TargetKey(*key): level for *key, level in shown.iter_rows()}
-    newest = {one.key: one.id for one in material.verifications if SEQS in one.change.what}
-    found = []
-    for one in material.verifications:
-        was, now = one.change.what.get(SEQS, ("", ""))
-        level = levels.get(one.key)
-        is_bound = now.startswith("at least ") and newest.get(one.key) == one.id
-        if is_bound and level is not None and level >= (number_of(now) or 0.0):
-            what = {**one.change.what, SEQS: (was, INFERRED[SEQS].format(level))}
-            one = one.model_copy(update={"change": replace(one.change, what=what)})
-        found.append(one)
-    return found
-
-
 def record(material: Material) -> Record:
     """What came of the settings that were advised in eight weeks, and how far the forecasts were
     off. A change that was made counts once for its pool; so does a setting without a known change.
@@ -239,7 +220,8 @@ def record(material: Material) -> Record:
     unknown = {(given.pool, given.moves[0].knob): found for found, given in waiting}
     outcomes = Counter([_outcome(material, one) for one in made])
     outcomes += Counter([name for name, _ in unknown.values()])
-    closed = [one for one in begun if one.closed_at is not None and _has_advised(material, one)]
+    closed = rollouts(one for one in begun if one.closed_at is not None)
+    as_advised = [one for one in closed if all(_has_advised(material, v) for v in one)]
     return Record(
         since=max(since, known),
         is_whole=known <= since,
@@ -248,7 +230,7 @@ def record(material: Material) -> Record:
         unknown=tuple(text for _, text in unknown.values()),
         forecast_errors={
             name: ForecastError(median=median(errors), n=len(errors))
-            for name, errors in sorted(_forecast_errors(rollouts(closed)).items())
+            for name, errors in sorted(_forecast_errors(as_advised).items())
         },
     )
 

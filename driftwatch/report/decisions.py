@@ -37,7 +37,7 @@ from driftwatch.report.incidents import (
 )
 from driftwatch.report.material import Material
 from driftwatch.report.report import Decision, DecisionKind, Moved
-from driftwatch.report.result import IN_TARGET_AGAIN, last_restarts, starts_text
+from driftwatch.report.result import last_restarts, starts_text
 from driftwatch.report.week import day_time, minute
 from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.changes import advised_by, number_of
@@ -146,8 +146,8 @@ def _advice(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
     by_id = {one.id: one for one in material.incidents}
     for row in moved:
         one = by_id[row.incidents[-1].id]
-        is_answered = row.result.startswith(("worked", IN_TARGET_AGAIN))
-        if row.end is None or row.is_followed or is_answered or _is_made(material, one, row.start):
+        is_answered = row.result.startswith("worked") or _is_made(material, one, row.start)
+        if row.end is None or row.is_followed or is_answered:
             continue
         when = "before it happens again"
         if row.drift is not None and row.drift.end <= row.end:
@@ -254,10 +254,6 @@ def _settings(material: Material) -> Iterator[Decision]:
             since = max(given.at, material.confirmed.get((pool, name), (given.at, 0.0))[0])
             if len(last_restarts(material, pool, since, material.until)):
                 yield _setting_question(material, pool, name, [], (since, material.until), given)
-            elif since == given.at and not _has_incident(material, given):
-                what = f"{moves_text(given.moves)} was advised {day_time(given.at)}; no server "
-                what += "restarted since"
-                yield Decision(kind="advice", subject=clean(pool), what=what, since=given.at)
 
 
 def _exceeded(
@@ -310,13 +306,3 @@ def _setting_question(
         f"driftwatch.yaml, and record it: {record}"
     )
     return Decision(kind="question", subject=subject, what=what, since=since)
-
-
-def _has_incident(material: Material, given: TargetAdvice) -> bool:
-    """Whether an incident of the week asks for what was advised, or its last advice decides."""
-    return any(
-        one.id == given.incident_id
-        or (one.pool == given.pool and given.moves[0].knob in {m.knob for m in advised_moves(one)})
-        for one in of_week(material)
-        if one.severity != "notice"
-    )

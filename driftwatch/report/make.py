@@ -10,7 +10,7 @@ from typing import Any
 from driftwatch.notify.page import web_address
 from driftwatch.numbers import clean
 from driftwatch.report.blind import blind, some_of
-from driftwatch.report.changes import record, with_levels
+from driftwatch.report.changes import record
 from driftwatch.report.costs import with_unanswered
 from driftwatch.report.decisions import decisions
 from driftwatch.report.incidents import asks_nothing, end_of, fired_in, of_week, over_at, subject_of
@@ -37,7 +37,6 @@ def report_of(material: Material) -> Report:
         cells=with_unanswered(material.cells),
         verifications=[_as_of(one, material.until) for one in material.verifications],
     )
-    material = replace(material, verifications=with_levels(material))
     week, until = material.week, material.until.replace(microsecond=0)
     first, last = material.span or (week.start, until)
     causes = causes_of(material)

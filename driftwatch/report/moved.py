@@ -55,7 +55,6 @@ from driftwatch.report.outside import outside
 from driftwatch.report.report import ELSEWHERE, Moved, Range
 from driftwatch.report.result import (
     LATER,
-    UNKNOWN_CHANGE,
     is_over,
     over_text,
     restarts_of,
@@ -161,11 +160,8 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
         result, compared = outcome_text(rollout, share_of(material, pool)), compared_text(rollout)
         result = "; ".join(filter(None, (result, over_text(material, cause.drift))))
     else:  # verify compared no minutes, or found no change
-        result, compared = result_of(
-            material, family, episodes, again, (first, last), spans, cause.drift
-        )
-        if rollout or came:
-            result = result.replace(UNKNOWN_CHANGE, "")
+        result = result_of(material, family, episodes, again, spans, cause.drift)
+        compared = ""
     is_elsewhere = cells.is_empty() and not cause.touched.is_empty()
     return Moved(
         subject=subjects.pop() if len(subjects) == 1 else clean(pool),

@@ -12,7 +12,6 @@ from driftwatch.model import Slo
 from driftwatch.numbers import times
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import missed
-from driftwatch.report.incidents import of_week
 from driftwatch.report.material import Material
 from driftwatch.report.report import Outside
 
@@ -62,11 +61,6 @@ def outside_row(material: Material, usual: pl.DataFrame) -> Outside | None:
         if (ratio := _ratio(ten_minutes, inside, pool, name)) and abs(math.log(ratio)) > _MOVED
     }
     cause = max(ratios, key=lambda one: abs(math.log(ratios[one])), default=None)
-    notices = {
-        one.alert: None
-        for one in of_week(material)
-        if one.pool == pool and one.started_at < last and one.last_true_at > first - CELL
-    }
     return Outside(
         missed=late,
         pool=pool,
@@ -74,7 +68,6 @@ def outside_row(material: Material, usual: pl.DataFrame) -> Outside | None:
         end=last,
         missed_there=most,
         cause="" if cause is None else f"{cause} {times(ratios[cause])}",
-        notices=tuple(notices),
     )
 
 

@@ -109,7 +109,6 @@ class Outside(Document):
     end: datetime | None = None
     missed_there: float = 0.0  # at most
     cause: str = ""  # requests ×4.8; empty = neither load nor lengths were unusual
-    notices: tuple[str, ...] = ()  # alerts of it
 
 
 class Pages(Document):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Slo
-from driftwatch.numbers import duration, percent_range, plural, times
+from driftwatch.numbers import duration, percent_range, plural
 from driftwatch.report.cells import CELL
-from driftwatch.report.costs import between, in_target, of_pool, wander
+from driftwatch.report.costs import between, of_pool, wander
 from driftwatch.report.incidents import keys_of
 from driftwatch.report.lengths import Drift
 from driftwatch.report.material import Material
@@ -20,15 +18,10 @@ from driftwatch.report.report import Range, Stretch
 from driftwatch.report.week import day_time
 
 _UNKNOWN = "cannot be judged"
-IN_TARGET_AGAIN = "in target since then"
-UNKNOWN_CHANGE = "; what the restart changed is not known"
 _AFTER = timedelta(hours=2)
 LATER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
 _RECOVERED = 0.95  # of the usual speed
 _NEXT_CELLS = 36  # of six hours: a speed of ten minutes wanders
-_ALIKE = 1.25  # loads that differ by less are alike
-_LEAST_CELLS = 3
-_LOAD = ("requests", "prompts")
 
 
 def restarts_of(
@@ -93,29 +86,25 @@ def result_of(
     family: str,
     incidents: Sequence[Incident],
     again: pl.DataFrame,
-    span: tuple[datetime, datetime],
     spans: Sequence[tuple[datetime, datetime | None]],
     drift: Drift | None,
-) -> tuple[str, str]:
-    """RESULT, and which minutes it compares: (``in target since then: 10 → 99 %; what the restart
-    changed is not known``, ``4 servers …``).
+) -> str:
+    """RESULT: ``since then 96–104 % of the usual speed``; of a restart that verify cannot judge and
+    without one how long it lasted.
 
-    Without a restart how long it lasted. ``again``: from :func:`restarts_of`; ``span``: from the
-    first missed request to the last; ``spans``: begin and end of each incident, None = open.
+    ``again``: from :func:`restarts_of`; ``spans``: begin and end of each incident, None = open.
     """
     over = over_text(material, drift)
     still = [begin for begin, end in spans if end is None]
     is_open = f"open {duration((material.until - min(still)).total_seconds())}" if still else ""
-    if not again.is_empty():
-        judged, compared = _judged(material, family, incidents, again, span)
-        return "; ".join(filter(None, (judged, over, is_open))), compared
-    if is_open:
-        return "; ".join(filter(None, (is_open, over))), ""
-    if over:
-        return f"over by itself: {over}", ""
+    judged = "" if again.is_empty() else _judged(material, family, incidents, again)
+    if judged or is_open:
+        return "; ".join(filter(None, (judged, is_open, over)))
+    if over and again.is_empty():
+        return f"over by itself: {over}"
     if family == "stuck":
-        return "over by itself", ""
-    covered, last = timedelta(0), material.since - _AFTER
+        return "over by itself"
+    covered, last = timedelta(0), material.since
     for begin, ended in spans:  # what overlaps counts once
         end = ended or material.until
         covered += max(end - max(begin, last), timedelta(0))
@@ -123,85 +112,31 @@ def result_of(
     speed = _speed(material, incidents, last) if family == "speed" else None
     now = "" if speed is None else f", then {_range(speed)} of the usual speed"
     # lengths that stay far from the usual ones miss no target any more
-    word = "over" if drift is None else "pages over"
-    return f"{word} after {duration(covered.total_seconds())}{now}", ""
+    word = "over" if drift is None or over else "pages over"
+    text = f"{word} after {duration(covered.total_seconds())}{now}"
+    return "; ".join(filter(None, (text, over)))
 
 
 def _judged(
-    material: Material,
-    family: str,
-    incidents: Sequence[Incident],
-    again: pl.DataFrame,
-    span: tuple[datetime, datetime],
-) -> tuple[str, str]:
-    """What came after restarts: on servers that hung by their tokens, on slow ones by their speed,
-    else by the pool's share of requests in target, before them and after, for two hours at least.
+    material: Material, family: str, incidents: Sequence[Incident], again: pl.DataFrame
+) -> str:
+    """What came after restarts: on servers that hung their tokens, on slow ones their speed; empty
+    of anything else, as no metric shows what a restart changed.
     """
-    pool, begin, done = incidents[0].pool, again["end"][0] - CELL, again["end"][-1]
+    done = again["end"][-1]
     if family == "stuck":
         keys = tuple({key: None for one in incidents for key in keys_of(one)})
-        since = between(of_pool(material, pool, keys), done, done + _AFTER)
+        since = between(of_pool(material, incidents[0].pool, keys), done, done + _AFTER)
         if since.is_empty():
-            return f"{_UNKNOWN}: no data after it", ""
-        hung = float(since["stuck_seconds"].sum())
-        return "hung again" if hung else "tokens come since then", ""
-    if family == "speed":
-        speed = _speed(material, incidents, done)
-        if speed is None or speed.low is None or speed.high is None:
-            return f"{_UNKNOWN}: no verdict on speed", ""
-        is_back = (speed.low + speed.high) / 2 >= _RECOVERED
-        word = "since then" if is_back else "still slow:"
-        return f"{word} {_range(speed)} of the usual speed", ""
-    cells = of_pool(material, pool)
-    last = max(span[1], done + _AFTER)
-    was, since = between(cells, span[0], begin), between(cells, done, last)
-    alike, other = _like_load(was, since)
-    before, after = in_target(material, was), in_target(material, alike)
-    if before.high is None or before.low is None or after.low is None or after.high is None:
-        return f"{_UNKNOWN}: {after.reason or before.reason}", ""
-    compared = (
-        f"{restarts_text(again)} UTC: {_range(before)} of the pool's requests in target before, "
-        f"{_range(after)} after them, up to {day_time(last)} UTC"
-    )
-    if other is not None:
-        return f"{_UNKNOWN}: {other} after it", compared
-    share = material.slos.get(pool, Slo()).share
-    if after.high < share:
-        word = (
-            "better since then, not enough" if after.low > before.high else "no better since then"
-        )
-    elif after.low < share or before.high >= share:
-        word = _UNKNOWN
-    else:
-        word = IN_TARGET_AGAIN
-    change = f"{_range(before).removesuffix(' %')} → {_range(after)}"
-    return f"{word}: {change}{UNKNOWN_CHANGE}", compared
-
-
-def _like_load(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
-    """The ten minutes after a change with the load that was before: as long prompts, no fewer
-    requests; all of them, and what changed, where these are fewer than three.
-    """
-    was, now = _loads(before), _loads(after)
-    if was.is_empty() or now.is_empty():
-        return after, None
-    ratios = now.select("end", *(pl.col(name) / was[name].mean() for name in _LOAD))
-    is_alike = pl.col("prompts").is_between(1 / _ALIKE, _ALIKE) & (pl.col("requests") >= 1 / _ALIKE)
-    alike = ratios.filter(is_alike)
-    if len(alike) >= _LEAST_CELLS:
-        return after.join(alike, on="end", how="semi"), None
-    means = {name: float(ratios[name].to_numpy().mean()) for name in _LOAD}
-    name = max(means, key=lambda one: abs(math.log(means[one])))
-    return after, f"{name} {times(means[name])}"
-
-
-def _loads(cells: pl.DataFrame) -> pl.DataFrame:
-    """Requests and mean prompt length of ten minutes that have both."""
-    sums = cells.group_by("end").agg(
-        requests=pl.col("ttft_seconds_count").sum(),
-        prompts=pl.col("prompt_tokens_sum").sum() / pl.col("prompt_tokens_count").sum(),
-    )
-    return sums.filter((pl.col("requests") > 0) & (pl.col("prompts") > 0))
+            return f"{_UNKNOWN}: no data after it"
+        return "hung again" if float(since["stuck_seconds"].sum()) else "tokens come since then"
+    if family != "speed":
+        return ""
+    speed = _speed(material, incidents, done)
+    if speed is None or speed.low is None or speed.high is None:
+        return f"{_UNKNOWN}: no verdict on speed"
+    is_back = (speed.low + speed.high) / 2 >= _RECOVERED
+    return f"{'since then' if is_back else 'still slow:'} {_range(speed)} of the usual speed"
 
 
 def _speed(material: Material, incidents: Sequence[Incident], since: datetime) -> Range | None:

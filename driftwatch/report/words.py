@@ -160,10 +160,9 @@ def _outside_cells(one: Outside) -> tuple[str, str, str, str]:
     if one.pool is None or one.start is None:
         return name, cost, "no page", "never more than the targets allow in ten minutes"
     where = f"{name}, most on {clean(one.pool)} {stretch_text(one.start, one.end)}"
-    done = f"notice {', '.join(one.notices)}, no page" if one.notices else "no page, no notice"
     cause = one.cause or "cause unknown: load and lengths as usual"
     result = f"{compact(one.missed_there)} missed there: {cause}"
-    return where.removesuffix(" UTC"), cost, done, result
+    return where.removesuffix(" UTC"), cost, "no page", result
 
 
 def head(report: Report) -> list[str]:

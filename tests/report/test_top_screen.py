@@ -160,12 +160,6 @@ _AGAIN = [
             "page",
             "EngineStuck: drain it, open 4 d 2 h, acknowledged by Ana",
         ),
-        # nobody restarted a server, and without that no setting changes
-        (
-            {"advice": [GIVEN]},
-            "advice",
-            "max_num_batched_tokens 512 → 1024 was advised Wed 22:00; no server restarted since",
-        ),
         # somebody may have changed it: the report asks and asserts nothing
         (
             {"advice": [GIVEN], "cells": cells(*_AGAIN)},
