@@ -18,7 +18,6 @@ from driftwatch.report.report import Blind, Unjudged
 from driftwatch.report.week import stretch_text
 
 _MOST_NAMED = 3  # servers or stretches; more are counted
-_MOST_ALERTS = 6
 _NEARLY_ALL = 0.95
 # a doubling of lengths is what the reports promise to show
 _DOUBLED = 2.0
@@ -67,7 +66,6 @@ def blind(material: Material) -> Blind:
         not_judged_ratio=sum(seconds.values()) / whole if whole else None,
         by_reason={r: s / whole for r, s in seconds.items() if s and whole},
         unjudged=tuple(sorted(stretches, key=lambda one: one.start - one.end)),
-        could_not_fire=tuple(material.could_not_fire),
         doubled_lengths_unseen=tuple(TargetKey(*key).text for key in unseen.iter_rows()),
     )
 
@@ -125,8 +123,6 @@ def blind_texts(
             when = "once its servers have their speed again and" if beyond in slow else "if"
             named.append(f"{when} such load stays, take a new baseline: {command}")
         texts += [f"{what} {'; '.join(named)}"] if named else []
-    if silent := blind.could_not_fire:
-        texts.append(f"could not fire: {some_of(map(clean, silent), _MOST_ALERTS, ', ')}")
     if unseen := blind.doubled_lengths_unseen:
         all_of = f"all {servers} servers" if 1 < len(unseen) == servers else _servers(unseen)
         texts.append(f"lengths ×2 would go unnoticed on {all_of}")
@@ -134,11 +130,11 @@ def blind_texts(
     return texts or [judged]
 
 
-def some_of(texts: Iterable[str], most: int = _MOST_NAMED, between: str = "; ") -> str:
+def some_of(texts: Iterable[str], most: int = _MOST_NAMED) -> str:
     """The first of some texts, and how many more there are."""
     several = list(texts)
     more = f" and {len(several) - most} more" if len(several) > most else ""
-    return between.join(several[:most]) + more
+    return "; ".join(several[:most]) + more
 
 
 def _where_text(one: Unjudged) -> str:

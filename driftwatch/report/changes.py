@@ -31,10 +31,10 @@ from driftwatch.notify.verification_line import effect_text, minutes_text
 from driftwatch.numbers import clean, cut, knob, plural
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import of_pool
-from driftwatch.report.incidents import diagnosis_of, keys_of, moves_text
+from driftwatch.report.incidents import diagnosis_of, keys_of
 from driftwatch.report.material import Material
 from driftwatch.report.report import ForecastError, Record
-from driftwatch.report.result import last_restarts, starts_text
+from driftwatch.report.result import last_restarts
 from driftwatch.report.week import day_time
 from driftwatch.signals.rows import EXCEEDED_RATIO
 from driftwatch.store.history import TargetAdvice
@@ -46,7 +46,7 @@ TRACK = timedelta(weeks=8)
 _LATER, _MINUTE = timedelta(hours=1), timedelta(minutes=1)  # another change, not of one rollout
 _MOST, _STEPS = "running_requests_max_of_process", "step_tokens_max_of_process"
 _LEVEL = "inferred_max_num_seqs"
-UNKNOWN = (_UNCONFIRMED, _NOT_MADE, _NOT_SEEN) = ("not confirmed", "not made", "no change seen")
+_UNCONFIRMED = "not confirmed"
 
 
 def changed_text(rollout: Rollout) -> str:
@@ -71,11 +71,7 @@ def done_text(material: Material, changed: Rollout) -> str:
     """What was changed, and whether that was advised: ``max_num_seqs 64, as advised Tue 09:20``;
     ``vllm 0.32.0, back to 0.31.0 Wed 09:00``.
     """
-    steps: list[list[Verification]] = []
-    for one in sorted(changed, key=lambda v: v.change.at):
-        if not steps or one.change.at - steps[-1][-1].change.at >= _LATER:
-            steps.append([])
-        steps[-1].append(one)
+    steps = rollouts(changed)
     texts = [changed_text(step) for step in steps]
     for at, (before, after) in enumerate(pairwise(steps), 1):
         was, now = before[0].change.what, after[0].change.what
@@ -216,10 +212,10 @@ def record(material: Material) -> Record:
         )
     ]
     # of a setting the newest; one that a restart may have followed goes before it
-    waiting.sort(key=lambda pair: (pair[0][0] == _UNCONFIRMED, pair[1].at))
+    waiting.sort(key=lambda pair: (pair[0] == _UNCONFIRMED, pair[1].at))
     unknown = {(given.pool, given.moves[0].knob): found for found, given in waiting}
     outcomes = Counter([_outcome(material, one) for one in made])
-    outcomes += Counter([name for name, _ in unknown.values()])
+    outcomes += Counter(unknown.values())
     closed = rollouts(one for one in begun if one.closed_at is not None)
     as_advised = [one for one in closed if all(_has_advised(material, v) for v in one)]
     return Record(
@@ -227,7 +223,6 @@ def record(material: Material) -> Record:
         is_whole=known <= since,
         advised=outcomes.total(),
         outcomes=dict(outcomes.most_common()),
-        unknown=tuple(text for _, text in unknown.values()),
         forecast_errors={
             name: ForecastError(median=median(errors), n=len(errors))
             for name, errors in sorted(_forecast_errors(as_advised).items())
@@ -235,25 +230,19 @@ def record(material: Material) -> Record:
     )
 
 
-def _without_change(material: Material, given: TargetAdvice) -> tuple[str, str]:
-    """Outcome of an advice that no change followed, and the outcome with pool, setting and time."""
-    advised = f"{clean(given.pool)} {moves_text(given.moves)} (advised {day_time(given.at)})"
+def _without_change(material: Material, given: TargetAdvice) -> str:
+    """Outcome of an advice that no change followed."""
     if given.at < material.since:
-        return _NOT_SEEN, f"{advised} {_NOT_SEEN}"
-    again = last_restarts(material, given.pool, given.at, material.until)
-    move = given.moves[0]
+        return "no change seen"
+    again, move = last_restarts(material, given.pool, given.at, material.until), given.moves[0]
     answered, _ = material.confirmed.get((given.pool, move.knob), (given.at, 0.0))
-    answered = max(answered, given.at)
-    why = "a person says so" if answered > given.at else "no server restarted since"
     last = again["end"][-1] if len(again) else given.at
     now = of_pool(material, given.pool).filter(pl.col("end") > last).sort("end")
     levels = now.drop_nulls(_LEVEL).unique(KEY, keep="last")[_LEVEL].to_list()
     is_same = move.knob == SEQS and set(levels) == {move.from_value}
-    if is_same:
-        why = f"{knob(levels[0])} still runs"
-    if is_same or again.is_empty() or answered >= again["end"][0] - CELL:
-        return _NOT_MADE, f"{advised} {_NOT_MADE}: {why}"
-    return _UNCONFIRMED, f"{advised} {_UNCONFIRMED}: what did {starts_text(again)} change?"
+    if is_same or again.is_empty() or max(answered, given.at) >= again["end"][0] - CELL:
+        return "not made"
+    return _UNCONFIRMED
 
 
 def _forecast_errors(changes: Iterable[Rollout]) -> dict[str, list[float]]:

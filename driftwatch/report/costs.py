@@ -80,19 +80,6 @@ def _edge() -> pl.Expr:
     return STUCK_SECONDS + 2 * pl.col("row_seconds").fill_null(60.0)
 
 
-def given_up(cells: pl.DataFrame, usual: pl.DataFrame) -> float | None:
-    """Requests that clients gave up after their first token, beyond the share that they usually
-    give up.
-
-    ``usual``: cells in which nothing is wrong; where they have no request all counts.
-    """
-    lost, requests = total(cells, "given_up_requests"), total(usual, "ttft_seconds_count")
-    if lost is None or not requests:
-        return lost
-    share = (total(usual, "given_up_requests") or 0.0) / requests
-    return max(0.0, lost - share * (total(cells, "ttft_seconds_count") or 0.0))
-
-
 def unanswered(cells: pl.DataFrame) -> Range:
     """Requests that a hang left without an answer."""
     return Range(low=total(cells, "unanswered_low"), high=total(cells, "unanswered_high"))

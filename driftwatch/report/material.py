@@ -46,7 +46,6 @@ class Material:
     external_url: str | None = None  # of the web
     options: str = ""  # " --db FILE" where commands need it
     is_sent: bool = True  # some receiver gets pages
-    could_not_fire: Sequence[str] = ()  # alerts that want what no minute of the week has
     known_since: datetime | None = None  # the oldest that is stored; None = only the week
     knows_last_week: bool = False  # all of the week before is stored
 

@@ -25,7 +25,6 @@ from driftwatch.report.changes import (
 )
 from driftwatch.report.costs import (
     between,
-    given_up,
     gpu_hours_lost,
     hangs,
     in_target,
@@ -51,7 +50,6 @@ from driftwatch.report.incidents import (
 )
 from driftwatch.report.lengths import Drift, drifts_of
 from driftwatch.report.material import Material
-from driftwatch.report.outside import outside
 from driftwatch.report.report import ELSEWHERE, Moved, Range
 from driftwatch.report.result import (
     LATER,
@@ -119,8 +117,7 @@ def causes_of(material: Material) -> list[Cause]:
 
 def moved_rows(material: Material, causes: Sequence[Cause]) -> tuple[Moved, ...]:
     """A row a cause, the costliest first."""
-    usual = outside(material, [one.cells for one in causes])
-    rows = [_row(material, one, usual.filter(pl.col("pool") == one.pool)) for one in causes]
+    rows = [_row(material, one) for one in causes]
     return tuple(sorted(rows, key=lambda row: (-_weight(row), row.start, row.subject)))
 
 
@@ -129,8 +126,7 @@ def _weight(row: Moved) -> float:
     return (row.missed.high or 0.0) + HOUR_SECONDS * (row.gpu_hours_lost.high or 0.0)
 
 
-def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
-    """``usual``: cells of the pool outside all causes."""
+def _row(material: Material, cause: Cause) -> Moved:
     pool, family, episodes, cells = cause.pool, cause.family, cause.episodes, cause.cells
     start = min(one.started_at for one in episodes)
     touched = cells["end"].unique().sort().to_list()
@@ -178,7 +174,6 @@ def _row(material: Material, cause: Cause, usual: pl.DataFrame) -> Moved:
         counted_hours=len(touched) * CELL / timedelta(hours=1),
         missed=_ELSEWHERE if is_elsewhere else missed(material, cells),
         unanswered=unanswered(cells),
-        given_up=given_up(cells, usual),
         gpu_hours_lost=gpu_hours_lost(material, cells),
         speed_lost=loss(material, cells),
         in_target=in_target(material, meanwhile),

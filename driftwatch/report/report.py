@@ -88,9 +88,6 @@ class Moved(Document):
     speed_lost: Range = Range()  # share of its speed that a slower engine lost
     in_target: Range  # share of the pool's requests meanwhile
     unanswered: Range  # requests of a hang that got no answer; part of ``missed``
-    # requests that clients gave up after their first token, beyond the share that they give up
-    # outside incidents; in ``missed`` where that was late
-    given_up: float | None
     done: str
     result: str
     decided_by: str | None  # incident that advised the change; None = none did
@@ -139,8 +136,6 @@ class Record(Document):
     is_whole: bool  # eight weeks are stored
     advised: int  # the sum of:
     outcomes: dict[str, int]  # worked, not confirmed, not made … → how many
-    # advised settings without a known change: pool, setting, time, restart since
-    unknown: tuple[str, ...]
     forecast_errors: dict[str, ForecastError]
 
 
@@ -164,7 +159,6 @@ class Blind(Document):
     not_judged_ratio: float | None  # of them, without a verdict on speed
     by_reason: dict[str, float]  # reason → share of the server-minutes
     unjudged: tuple[Unjudged, ...]  # of an hour and longer, unscraped ones, the longest first
-    could_not_fire: tuple[str, ...] = ()  # alerts that want what no minute has, and why
     doubled_lengths_unseen: tuple[str, ...]  # servers on which a doubling would not show
 
 
@@ -222,7 +216,7 @@ class Links(Document):
 class Report(Document):
     """A week: open decisions first. ``event`` and ``rule``: it goes the way of a page."""
 
-    schema_version: Literal[9] = 9
+    schema_version: Literal[10] = 10
     event: Literal["report"] = "report"
     rule: Literal["weekly report"] = "weekly report"
     summary: str = ""  # one line, for a phone

@@ -19,9 +19,8 @@ from driftwatch.numbers import (
     times,
     tokens,
 )
-from driftwatch.report.blind import UNSEEN, blind_texts, some_of
+from driftwatch.report.blind import UNSEEN, blind_texts
 from driftwatch.report.blind import not_judged_text as not_judged_text
-from driftwatch.report.changes import UNKNOWN
 from driftwatch.report.incidents import BY_SPEED
 from driftwatch.report.report import (
     ELSEWHERE,
@@ -47,7 +46,6 @@ _MOST_NAMED = 3  # servers on the top screen; more are counted
 _WHOLE_WITHIN = timedelta(hours=1)
 _FEW_FORECASTS = 5  # of fewer the median is printed with their number
 _NEARLY_ALL = 0.995
-_MANY = 0.01  # of the requests missed
 _ALIKE = 0.005  # shares so close together are one
 # the terminal's columns: labels in nine, the table in four, here for the narrowest
 NARROW, WIDE, _LABEL = 80, 100, 9
@@ -126,14 +124,7 @@ def cost_text(row: Moved) -> str:
     if row.family in BY_SPEED:
         more = f", {missed_text(row.missed)}" if row.missed.high else ""
         return lost_text(row.gpu_hours_lost) + (more or unanswered_text(row, ", "))
-    return f"{missed_text(row.missed)}{given_up_text(row)}"
-
-
-def given_up_text(row: Moved) -> str:
-    """``; clients cancelled 190k answers``; empty where few did."""
-    if not row.given_up or row.missed.high is None or row.given_up < _MANY * row.missed.high:
-        return ""
-    return f"; clients cancelled {compact(row.given_up)} answers"
+    return missed_text(row.missed)
 
 
 def unanswered_text(row: Moved, before: str = "") -> str:
@@ -260,7 +251,7 @@ def _last_week(pages: Pages) -> str:
 
 def advice_text(record: Record) -> str:
     """What came of each advised change, and how far the forecasts were off."""
-    outcomes = [f"{n} {name}" for name, n in record.outcomes.items() if name not in UNKNOWN]
+    outcomes = [f"{n} {name}" for name, n in record.outcomes.items()]
     since = "in 8 weeks" if record.is_whole else f"since {date_text(record.since)}"
     text = f"{plural(record.advised, 'change')} advised {since}"
     text += f": {', '.join(outcomes)}" if outcomes else ""
@@ -273,7 +264,7 @@ def advice_text(record: Record) -> str:
         text += f"; forecasts off by {', '.join(off)}"
         few = errors[shown[0]].n
         text += " (median)" if few >= _FEW_FORECASTS else f" ({plural(few, 'change')})"
-    return some_of([text, *record.unknown], _MOST_NAMED + 1)
+    return text
 
 
 def _off_text(name: str, off: float) -> str:

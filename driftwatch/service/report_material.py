@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.errors import NoVerdict
-from driftwatch.evidence import BY_NAME
 from driftwatch.incidents.incident import Incident
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.pipeline.plan import Plan
@@ -23,8 +22,6 @@ from driftwatch.report.changes import TRACK
 from driftwatch.report.make import report_of
 from driftwatch.report.material import Material, Usual
 from driftwatch.report.week import Week, last_whole
-from driftwatch.rulebook.rules import Rule
-from driftwatch.rulebook.truths import can_be_true
 from driftwatch.settings import Settings
 from driftwatch.settings.receivers import takes
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -60,13 +57,11 @@ def gather(
         if pool.slo.ttft_seconds is not None or pool.slo.tpot_seconds is not None
     }
     spans: list[tuple[datetime, datetime]] = []
-    cells, known_columns = [no_cells()], set[str]()
+    cells = [no_cells()]
     for rows in _rows(store, week.start, end):
         begins = pl.col("end") - pl.duration(seconds="seconds")
         spans.append(rows.select(begins.min(), last=pl.col("end").max()).row(0))
         cells.append(cells_of(rows, slos))
-        unknown = [name for name in rows.columns if name not in known_columns]
-        known_columns |= {name for name in unknown if rows[name].null_count() < len(rows)}
     if not spans:
         raise NoVerdict(
             f"not a minute of {week.name} ({week.title}) is stored",
@@ -105,29 +100,7 @@ def gather(
         slos=slos,
         external_url=external_url,
         known_since=min(known),
-        could_not_fire=_could_not_fire(plan, frozenset(STORED_SCHEMA) - known_columns),
         knows_last_week=stored is not None and stored[0] <= week.before.start + _EDGE,
-    )
-
-
-def _could_not_fire(plan: Plan, never_known: frozenset[str]) -> tuple[str, ...]:
-    """Alerts of rules that nothing in the week's rows could make true, each with what it lacks."""
-
-    def can_fire(rule: Rule) -> bool:
-        conditions = (one for one in (rule.when, rule.precondition) if one is not None)
-        return all(can_be_true(one, never_known) for one in conditions)
-
-    every = {rule.alert for rule in plan.enabled}
-    fires = {rule.alert for rule in plan.enabled if any(map(can_fire, rule.variants))}
-    missing = {
-        rule.alert: BY_NAME[name].disabled_by
-        for rule in plan.enabled
-        for name in sorted(rule.when.columns & never_known)
-        if name in BY_NAME
-    }
-    return tuple(
-        f"{alert} ({missing[alert]})" if missing.get(alert) else alert
-        for alert in sorted(every - fires)
     )
 
 

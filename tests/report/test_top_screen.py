@@ -399,13 +399,8 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     of_another = given("q", EARLY.at, GIVEN.moves, "another")
     advice = reported(verifications=mixed, advice=[of_another]).advice
     assert advice.outcomes == {"helped in part": 1, "not made": 1}
-    assert advice.unknown == (
-        "q max_num_batched_tokens 512 → 1024 (advised Wed 03:05) not made: no server restarted "
-        "since",
-    )
-    assert advice.advised == 2
-    (unknown,) = reported(advice=[GIVEN], cells=cells(*_AGAIN)).advice.unknown
-    assert unknown.endswith("not confirmed: what did the restart of Wed 23:00 (4 servers) change?")
+    asked = reported(advice=[GIVEN], cells=cells(*_AGAIN)).advice
+    assert (advice.advised, asked.outcomes) == (2, {"not confirmed": 1})
 
 
 def test_blind_says_what_could_be_missed_and_where() -> None:
