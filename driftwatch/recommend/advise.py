@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from driftwatch.diagnose.not_a_knob import not_a_knob
 from driftwatch.knobs import KNOBS
@@ -38,9 +37,8 @@ from driftwatch.recommend.search import (
     finalists,
     gain_of,
     nearest,
-    single_knobs,
 )
-from driftwatch.recommend.server import Knobs, setting_of
+from driftwatch.recommend.server import setting_of
 from driftwatch.recommend.situation import (
     Insufficient,
     Situation,
@@ -54,8 +52,9 @@ from driftwatch.recommend.verdict import (
     falls_short,
     keeps_time_per_token,
     no_action,
-    no_knob,
-    replicas_alone,
+    no_change,
+    why_no_knob,
+    why_replicas,
 )
 from driftwatch.recommend.window import missed, nobody_waited, share_met
 from driftwatch.recommend.words import aims, share_in_target, what_if_text
@@ -203,11 +202,10 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     choice = chosen(options, configurations[0], _most(case))
     if choice is None:
         options, choice = _for_capacity(case, gains)
-    what_ifs = asked_for(situation, today)
-    rows = [today, *(one.row for one in options)]
-    answer = answer.model_copy(update={"today": today, "candidates": tuple(rows) if table else ()})
+    rows = [today, *(one.row for one in options)] if table else []
+    update = {"today": today, "candidates": tuple(rows)}
+    answer = answer.model_copy(update={**update, "what_ifs": tuple(asked_for(situation, today))})
     if choice is not None:
-        answer = answer.model_copy(update={"what_ifs": tuple(what_ifs)})
         return _changed(answer, case, choice, table=table)
     used, met = case.utilization, share_met(situation.now, situation.slo)
     simulated = today.in_target_ratio or 0.0
@@ -222,9 +220,8 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
         recommendation = no_action(case)
     else:
         more = enough_replicas(situation, today.capacity_requests_per_second)
-        what_ifs += [*filter(None, (more,)), *alternatives(situation, today)]
-        recommendation = no_knob(case, gains, what_ifs)
-    return answer.model_copy(update={"advice": recommendation, "what_ifs": tuple(what_ifs)})
+        return _without_change(answer, case, (why_no_knob(case, gains), None), more)
+    return answer.model_copy(update={"advice": recommendation})
 
 
 def _options(case: Case, gains: Sequence[Gain]) -> list[Option]:
@@ -248,25 +245,31 @@ def _changed(answer: Answer, case: Case, choice: Option, *, table: bool) -> Answ
     """The change where it alone meets the targets; else replicas, with it where it saves some."""
     choice, replaced, why = _or_before(case, choice)
     gain, then = choice.gain, choice.row
-    beside = _neighbours(case, then) if table else []
-    every = (*answer.candidates, *filter(None, (replaced, then, *beside))) if table else ()
+    every = (*answer.candidates, *filter(None, (replaced, then))) if table else ()
     rows = {tuple(sorted(one.knobs.items())): one for one in every}
+    answer = answer.model_copy(update={"candidates": tuple(rows.values())})
     alone, more = _replicas(case, then) if falls_short(case, then) else (None, None)
     if alone is not None and more is None:
-        others = alternatives(case.situation, case.today)
-        what_ifs = (*answer.what_ifs, alone, *others)
-        update = {"advice": replicas_alone(case, choice, alone, others), "what_ifs": what_ifs}
-        return answer.model_copy(update={"candidates": tuple(rows.values()), **update})
+        return _without_change(answer, case, why_replicas(case, choice), alone)
     low, high = gain.range
     return answer.model_copy(
         update={
             "advice": changed(case, then, gain, more, why),
             "advised": then,
             "gain": GainRange(gain.mean, low, high, gain.chance_of_harm),
-            "candidates": tuple(rows.values()),
             "what_ifs": (*answer.what_ifs, *filter(None, (alone, more))),
         }
     )
+
+
+def _without_change(
+    answer: Answer, case: Case, why: tuple[Reason, str | None], replicas: Candidate | None
+) -> Answer:
+    """What helps without a change of a setting, each simulated."""
+    others = alternatives(case.situation, case.today)
+    what_ifs = (*answer.what_ifs, *filter(None, (replicas,)), *others)
+    advice = no_change(case, *why, replicas, others)
+    return answer.model_copy(update={"advice": advice, "what_ifs": what_ifs})
 
 
 def _replicas(case: Case, then: Candidate) -> tuple[Candidate | None, Candidate | None]:
@@ -321,17 +324,3 @@ def _or_before(case: Case, choice: Option) -> tuple[Option, Candidate | None, st
     if not is_cheap and tpot is not None:
         brings = f"TPOT p95 {milliseconds(tpot)}"
     return choice, row, f"with {values} now {brings}"
-
-
-def _neighbours(case: Case, then: Candidate) -> list[Candidate]:
-    """The next smaller and the next larger value of the advised knob, without today's."""
-    situation = case.situation
-    name, value = next(iter(then.knobs.items()))
-    now = situation.settings.configurations[0]
-    moved = replace(now, **{name: round(value)})  # type: ignore[arg-type]
-    single = single_knobs(moved, budget_known=situation.settings.budget_known)
-    line = sorted(one[name] for one in single if name in one)
-    beside = [one for one in line if one < value][-1:] + [one for one in line if one > value][:1]
-    every: list[Knobs] = [{**then.knobs, name: one} for one in beside]
-    limit = then.capacity_requests_per_second
-    return [row_of(situation, knobs, limit) for knobs in every if knobs != case.now(knobs)]

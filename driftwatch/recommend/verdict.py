@@ -16,7 +16,6 @@ from driftwatch.numbers import (
 )
 from driftwatch.recommend.advice import FIGURES, Candidate, ModelCheck
 from driftwatch.recommend.alternatives import (
-    FP8_KV,
     PREFIX_HIT_RATIO,
     REPLICAS,
 )
@@ -214,24 +213,15 @@ def keeps_time_per_token(case: Case, then: Candidate) -> bool:
     return target is None or (tpot is not None and tpot <= target)
 
 
-def replicas_alone(
-    case: Case, choice: Option, replicas: Candidate, others: Sequence[Candidate]
-) -> Advice:
-    """Replicas with today's settings, which meet the targets; the choice does not without some."""
-    then, slo = choice.row, case.situation.slo
-    share = share_in_target(then.in_target_ratio or 0.0, slo)
-    setting = f"{_moves(case, then.knobs)}: forecast {share} ({points(choice.gain.mean)})"
-    is_free = keeps_time_per_token(case, then)
-    return Advice(
-        action="none",
-        reason=Reason(
-            "replicas_suffice", f"they suffice with today's settings; the best change alone brings {share}"
-        ),
-        instead=(*_now(case, replicas), *([f"set {setting}"] if is_free else [])),
-        replicas=round(replicas.knobs[REPLICAS]),
-        later=tuple(_later(case, others)),
-        basis="simulation",
-    )
+def why_replicas(case: Case, choice: Option) -> tuple[Reason, str | None]:
+    """Why no setting is needed beside replicas; and the choice, for want of them, where it keeps
+    the time per token.
+    """
+    then = choice.row
+    share = share_in_target(then.in_target_ratio or 0.0, case.situation.slo)
+    text = f"they suffice with today's settings; the best change alone brings {share}"
+    move = f"set {_moves(case, then.knobs)}: forecast {share} ({points(choice.gain.mean)})"
+    return Reason("replicas_suffice", text), move if keeps_time_per_token(case, then) else None
 
 
 def _moves(case: Case, knobs: Knobs) -> str:
@@ -246,26 +236,41 @@ def _replicas(case: Case, row: Candidate) -> str:
     return f"{more}: forecast {share_in_target(row.in_target_ratio or 0.0, slo)}{case.doubt}"
 
 
-def no_knob(case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate]) -> Advice:
-    """No knob helps, or none is sure to: what does."""
-    if case.today.capacity_requests_per_second == 0.0:
-        aim = aims(case.situation.slo)
-        many = f"{100 * (1 - case.share):.3g} % of requests"
-        reason = Reason("no_knob_helps", f"more than {many} miss {aim} even when served alone")
-    elif case.is_in_target:
-        load = f"load {percent(case.utilization or 0.0)} of capacity"
-        reason = Reason("not_worth_a_restart", f"{_suffices(case)}, {load}")
-    else:
-        reason = _none_helps(case, gains)
-    replicas = _replicas_that_help(case, what_ifs)
+def no_change(
+    case: Case,
+    reason: Reason,
+    change: str | None,
+    replicas: Candidate | None,
+    others: Sequence[Candidate],
+) -> Advice:
+    """What helps in place of a setting.
+
+    ``change``: one for want of replicas; ``others``: what clients or the engine can change.
+    """
+    share = case.today.in_target_ratio or 0.0
+    if replicas is not None and not case.is_in_target:  # they bring what a restart would have to
+        helps = (replicas.in_target_ratio or 0.0) > share + _REPLICAS_GAIN
+        replicas = replicas if helps else None
     return Advice(
         action="none",
         reason=reason,
-        instead=tuple(_now(case, replicas)),
+        instead=(*_now(case, replicas), *filter(None, (change,))),
         replicas=None if replicas is None else round(replicas.knobs[REPLICAS]),
-        later=tuple(_later(case, what_ifs)),
+        later=tuple(_later(case, others)),
         basis="simulation",
     )
+
+
+def why_no_knob(case: Case, gains: Sequence[Gain]) -> Reason:
+    """Why none helps, or none is sure to."""
+    if case.today.capacity_requests_per_second == 0.0:
+        aim = aims(case.situation.slo)
+        many = f"{100 * (1 - case.share):.3g} % of requests"
+        return Reason("no_knob_helps", f"more than {many} miss {aim} even when served alone")
+    if case.is_in_target:
+        load = f"load {percent(case.utilization or 0.0)} of capacity"
+        return Reason("not_worth_a_restart", f"{_suffices(case)}, {load}")
+    return _none_helps(case, gains)
 
 
 def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
@@ -295,16 +300,6 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
     )
 
 
-def _replicas_that_help(case: Case, what_ifs: Sequence[Candidate]) -> Candidate | None:
-    """The what-if with more replicas, where it brings what a restart would have to bring."""
-    share, have = case.today.in_target_ratio or 0.0, case.situation.question.replicas or 1
-    for one in what_ifs:
-        helps = case.is_in_target or (one.in_target_ratio or 0.0) > share + _REPLICAS_GAIN
-        if set(one.knobs) == {REPLICAS} and one.knobs[REPLICAS] > have and helps:
-            return one
-    return None
-
-
 def _now(case: Case, replicas: Candidate | None) -> Iterator[str]:
     """What can be done at any hour: more replicas, less load."""
     limit, have = case.today.capacity_requests_per_second, case.situation.question.replicas
@@ -314,13 +309,12 @@ def _now(case: Case, replicas: Candidate | None) -> Iterator[str]:
         yield admit(limit, have, case.situation.offered)
 
 
-def _later(case: Case, what_ifs: Sequence[Candidate]) -> Iterator[str]:
+def _later(case: Case, others: Sequence[Candidate]) -> Iterator[str]:
     """What clients or the engine must be changed for: work of office hours."""
     limit = case.today.capacity_requests_per_second
-    for one in what_ifs:
-        then, (name, value) = one.capacity_requests_per_second, next(iter(one.knobs.items()))
-        is_other = len(one.knobs) == 1 and name in (PREFIX_HIT_RATIO, FP8_KV)
-        if is_other and then and limit and then > limit * _WORTH_SAYING:
+    for one in others:
+        then, ((name, value),) = one.capacity_requests_per_second, one.knobs.items()
+        if then and limit and then > limit * _WORTH_SAYING:
             cached = f"cache {percent(value)} of the prompt tokens"
             do = cached if name == PREFIX_HIT_RATIO else "use an fp8 KV cache"
             yield f"{do}: {capacity_gain(limit, then)}"
