@@ -1,11 +1,11 @@
 """Advice on random servers with hidden engines: gain captured, harm, refusals, and what it costs.
 
-    python bench/recommend.py --seed 5 --seed 6 --cases 60 --jobs 2 [--beside 0.11=TREE] [--list]
+    python bench/recommend.py --seed 5 --seed 6 --cases 60 --jobs 2 [--list]
 
 Each case is a server of the replayable fleet (step jitter, wander, stalls, CUDA-graph steps and a
 quadratic attention term) whose lengths or demand drift. What advise() sees is what its pages show.
 Truth is the hidden engine run again with each advised setting and with a ladder of one knob at a
-time. Beside driftwatch: a closed form, the folk rule, and another checkout. Seeds 1 to 99 are for
+time. Beside driftwatch: a closed form and the folk rule. Seeds 1 to 99 are for
 working, those from 7001 on for the end.
 """
 
@@ -29,10 +29,9 @@ for name in ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 from advice_truth.asked import Result, result_of  # noqa: E402
 from advice_truth.cases import case_of  # noqa: E402
 from advice_truth.counted import figures, line_of, text  # noqa: E402
-from advice_truth.other import asked_of  # noqa: E402
 from advice_truth.truths import Truth  # noqa: E402
 
-Share = tuple[int, list[int], dict[str, Path]]  # seed, numbers, other checkouts
+Share = tuple[int, list[int]]  # seed, numbers
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -43,15 +42,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, action="append")
     parser.add_argument("--cases", type=int, default=40, help="of each seed")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--beside", action="append", default=[], metavar="NAME=TREE")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="figures and cases")
     parser.add_argument("--list", action="store_true", help="each case on a line")
     given = parser.parse_args(argv)
-    trees = {name: Path(tree) for name, _, tree in (one.partition("=") for one in given.beside)}
     numbers = range(given.first, given.first + given.cases)
     shares: list[Share] = [
-        (seed, list(numbers)[part :: given.jobs], trees)
+        (seed, list(numbers)[part :: given.jobs])
         for seed in given.seed or [5]
         for part in range(given.jobs)
     ]
@@ -68,16 +65,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _results(share: Share) -> list[Result]:
-    seed, numbers, trees = share
-    cases = [case_of(seed, number) for number in numbers]
-    others = {name: asked_of(tree, cases) for name, tree in trees.items()}
-    results = []
-    for place, (number, case) in enumerate(zip(numbers, cases, strict=True)):
-        beside = {name: knobs[place] for name, knobs in others.items()}
-        one = result_of(seed, number, case, Truth(case), beside)
-        if one is not None:
-            results.append(one)
-    return results
+    seed, numbers = share
+    cases = ((number, case_of(seed, number)) for number in numbers)
+    results = (result_of(seed, number, case, Truth(case)) for number, case in cases)
+    return [one for one in results if one is not None]
 
 
 if __name__ == "__main__":

@@ -79,13 +79,8 @@ def closed_form(question: Question) -> dict[str, float]:
     return {limit: float(fitting[0] if fitting else values[-1])} if values else {}
 
 
-def result_of(
-    seed: int, number: int, case: Case, truth: Truth, others: Mapping[str, Mapping[str, float]]
-) -> Result | None:
-    """Ask and judge one case; None where the drift leaves nothing to judge.
-
-    ``others``: adviser → its knobs.
-    """
+def result_of(seed: int, number: int, case: Case, truth: Truth) -> Result | None:
+    """Ask and judge one case; None where the drift leaves nothing to judge."""
     today = truth.share({})
     if today is None:
         return None
@@ -99,7 +94,6 @@ def result_of(
     moves = answer.advice.moves if answer else ()
     advised = {
         "driftwatch": {move.knob: move.to_value for move in moves},
-        **others,
         "closed form": closed_form(question),
         "folk rule": folk_rule(case),
     }

@@ -285,14 +285,8 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
     moves = _moves(case, best.knobs)
     inside = "of requests that start within 1 s" if slo is None else within(slo)
     text = gained(best.mean, *best.range, inside)
-    if best.mean < MEAN_GAIN:
+    if best.mean < MEAN_GAIN or float(best.shares.mean()) < LEAST_SHARE:
         return Reason("not_worth_a_restart", f"at best {text} ({moves})")
-    if float(best.shares.mean()) < LEAST_SHARE:
-        still = percent(1 - max(float(best.shares.mean()), 0.0))
-        return Reason(
-            "not_worth_a_restart",
-            f"{moves} would bring {text}, and {still} still miss",
-        )
     chance = percent(best.chance_of_harm)
     return Reason(
         "not_sure_to_help",
