@@ -18,12 +18,11 @@ from typing import Any
 import yaml
 
 from driftwatch.errors import Problem
-from driftwatch.yaml_gaps import LINE_BREAK, block_around, depth_of, without_lines
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 
-_MOST_BREAKS = 20  # of YAML that are named; what is broken in more places is broken everywhere
+LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as PyYAML counts lines
 _INK = re.compile(r"\S")
 _HEAD = re.compile("[|>].*|['\"]")  # of a block, or of a text in quotes
 _ESCAPES = {'"': "\\", "'": "''"}  # of a text in these quotes
@@ -104,11 +103,10 @@ class YamlFile:
 
     path: str  # as the user named it
     lines: list[str] = field(default_factory=list)  # its text
-    # None where the file is empty or cannot be read on (then there is a problem)
+    # None where the file is empty or is no YAML (then there is a problem)
     root: Node | None = None
     # what is wrong with it as YAML; later checks append theirs
     problems: list[Problem] = field(default_factory=list)
-    left_out: str = ""  # the blocks that are no YAML, without which the rest was read
 
     def add(
         self,
@@ -193,52 +191,27 @@ def read_yaml(path: Path) -> YamlFile:
 
 
 def parse_yaml(text: str, path: str) -> YamlFile:
-    """The same for a text; ``path`` is what problems call it.
-
-    A block that is no YAML is left out, and the rest is read: its list item or key, then what that
-    stands in. What only that block lacks is no problem (:func:`yaml_gaps.without_follow_ups`).
-    """
+    """The same for a text; ``path`` is what problems call it."""
     file = YamlFile(path, LINE_BREAK.split(text))
-    depths = [depth_of(line) for line in file.lines]
-    broken: list[Problem] = []
-    gap, left_out = range(0), set[int]()
-    for _ in range(_MOST_BREAKS):
-        if (line := _parse(file, text)) is None:
-            break
-        if is_new := line not in gap:
-            broken += file.problems
-        gap = block_around(depths, line if is_new else gap.start, outer=not is_new)
-        left_out |= {*gap}
-        text = without_lines(text, gap)
-    file.problems[:0] = [one for one in broken if one not in file.problems]
-    file.left_out = "\n".join(file.lines[number] for number in sorted(left_out))
-    return file
-
-
-def _parse(file: YamlFile, text: str) -> int | None:
-    """Read the text as the file's root; else note why not and return the (0-based) line of that.
-
-    None also where it is too deep, which leaves nothing to read.
-    """
-    file.root = None
     for loader in _LOADERS:
         file.problems.clear()
         try:
             file.root = _Composer(file, text).document(yaml.parse(text, loader))
-            return None
+            return file
         except _TooDeep as error:
             file.add(error.place, "too-deep", f"nested more than {MAX_DEPTH} levels")
-            return None
+            return file
         except (yaml.YAMLError, UnicodeError, RecursionError) as error:
             failure: Exception = error
     file.problems.clear()
     if isinstance(failure, yaml.MarkedYAMLError):
-        return _add_yaml_error(file, failure)
+        _add_yaml_error(file, failure)
+        return file
     position = getattr(failure, "position", None)
     place = _place_of(text, position) if isinstance(position, int) else Place(1, 1)
     reason = str(getattr(failure, "reason", None) or type(failure).__name__)
     file.add(place, "yaml", f"this cannot stand in a YAML file ({reason})")
-    return place.line - 1
+    return file
 
 
 def plain(node: Node | None) -> object:
@@ -351,13 +324,12 @@ def _place_of(text: str, offset: int) -> Place:
     return Place(len(before), len(before[-1]) + 1)
 
 
-def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> int:
-    """Note it; the (0-based) line of what is no YAML: of a quote or bracket where it opens."""
+def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> None:
+    """Note it; a quote or bracket that is never closed where it opens."""
     mark, opened = error.problem_mark or error.context_mark, error.context_mark
     message = (error.problem or error.context or "this is not YAML").split("\n")[0]
-    if opened is None or not _OPENED.search(error.context or ""):
-        opened = mark
-    elif mark is not None and opened.line < mark.line:
+    is_open = opened is not None and _OPENED.search(error.context or "")
+    if is_open and mark is not None and opened.line < mark.line:
         mark = opened
     place = Place(mark.line + 1, mark.column + 1) if mark is not None else Place(1, 1)
     help_text = None
@@ -376,7 +348,6 @@ def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> int:
     elif error.context and error.context != message:
         message = f"{message} {error.context}"
     file.add(place, "yaml", message, help_text)
-    return 0 if opened is None else opened.line
 
 
 _OPENED = re.compile("quoted scalar|flow")

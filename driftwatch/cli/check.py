@@ -35,7 +35,6 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     read; 3: warnings only.
     """
     from driftwatch.rulebook.lint import Checked, check_rulebook
-    from driftwatch.yaml_gaps import without_follow_ups
 
     config, files = _configuration_among(files, config)
     settings, found, names = _configuration(config, is_checked=not files)
@@ -46,8 +45,6 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     mine = [one for one in checked.problems if one.path in names]
     problems = sorted([*found, *mine], key=lambda one: (one.line or 0, one.column or 0))
     problems += [one for one in checked.problems if one.path not in (*names, skipped)]
-    if settings is not None and settings.file is not None:
-        problems = without_follow_ups(problems, settings.file.left_out)
     number = len(names) + len(checked.files)
     if as_json:
         documents = [{**asdict(one), "docs": f"{DOCS}#{one.code}"} for one in problems]

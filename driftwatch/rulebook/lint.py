@@ -23,11 +23,12 @@ from driftwatch.rulebook.overrides import ReadOverride
 from driftwatch.rulebook.rules import Rule, pool_pattern
 from driftwatch.settings import Settings
 from driftwatch.settings.problems import without_secrets
-from driftwatch.yaml_gaps import without_follow_ups
 from driftwatch.yaml_models import place_of
 from driftwatch.yaml_positions import Entries
 
 MINUTE_SECONDS, DAY_SECONDS = 60.0, 86_400.0
+# codes of problems with a name that a file which is no YAML may hold
+_NAMES = frozenset(("unknown-alert", "unknown-tree", "unknown-node", "unreachable"))
 _ADDRESS = re.compile(r"https?://[^/?#:@ <>|\"'`][^ <>|\"'`]*", re.I)
 _TEMPLATE = re.compile(r"\{\{.*?\}\}")
 _NAME_IN_BRACES = re.compile(r"\{[a-z]\w*\}")
@@ -51,7 +52,8 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
     problems = [*reading.problems, *_lints(reading, configured)]
     order = {file.path: number for number, file in enumerate(reading.files)}
     problems.sort(key=lambda p: (order.get(p.path, -1), p.line or 0, p.column or 0))
-    problems = without_follow_ups(problems, " ".join(file.left_out for file in reading.files))
+    if any(one.code == "yaml" for one in problems):
+        problems = [one for one in problems if one.code not in _NAMES]
     names_receivers = any(rule.receivers for rule in reading.book.rules)
     own = set(filter(is_shipped, order))
     return Checked(

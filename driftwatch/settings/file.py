@@ -37,7 +37,6 @@ from driftwatch.settings.values import (
     http_url,
     one_of,
 )
-from driftwatch.yaml_gaps import without_follow_ups
 from driftwatch.yaml_models import Part, fault, note_duplicates
 from driftwatch.yaml_partly import read_right
 from driftwatch.yaml_positions import Entries, Items, YamlFile, plain, read_yaml
@@ -268,6 +267,5 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
         settings._file = file
     if settings is None or file.problems:
         ordered = sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
-        ordered = without_follow_ups(ordered, file.left_out)
         raise ConfigError(tuple(without_secrets(problem) for problem in ordered), settings)
     return settings

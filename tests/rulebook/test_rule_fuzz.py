@@ -20,7 +20,7 @@ from driftwatch.rulebook.render import render_problems
 from driftwatch.ruletests.reader import read_tests
 from driftwatch.service.configuration import configured_argument_problems, unmet
 from driftwatch.settings import load_settings
-from driftwatch.yaml_gaps import LINE_BREAK
+from driftwatch.yaml_positions import LINE_BREAK
 
 RULES = Path(__file__).parents[2] / "rules"
 FILES = sorted([*RULES.glob("*.yaml"), *RULES.glob("trees/*.yaml")])

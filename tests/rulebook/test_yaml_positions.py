@@ -68,8 +68,6 @@ def test_a_word_stays_a_word(word: str) -> None:
         ("a: 'x\n", [("yaml", 1, 4)]),
         ("a: b: c\n", [("yaml", 1, 5)]),
         ("a: [1\n", [("yaml", 1, 4)]),
-        # what is broken is left out, and the rest is read
-        ("a: [1\nb: 'x\nc: 1\nc: 2\n", [("yaml", 1, 4), ("yaml", 2, 4), ("duplicate-key", 4, 1)]),
         ("a: \x07\n", [("yaml", 1, 4)]),
         ("a: @x\n", [("yaml", 1, 4)]),
     ],
