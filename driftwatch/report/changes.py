@@ -220,7 +220,6 @@ def record(material: Material) -> Record:
     as_advised = [one for one in closed if all(_has_advised(material, v) for v in one)]
     return Record(
         since=max(since, known),
-        is_whole=known <= since,
         advised=outcomes.total(),
         outcomes=dict(outcomes.most_common()),
         forecast_errors={

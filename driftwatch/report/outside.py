@@ -1,24 +1,19 @@
-"""What was missed outside of pages and tickets: how much, where most of it, and with what. Pure."""
+"""What was missed outside of pages and tickets: how much, and where most of it. Pure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY
 from driftwatch.model import Slo
-from driftwatch.numbers import times
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import missed
 from driftwatch.report.material import Material
 from driftwatch.report.report import Outside
 
 _CELL_KEY = [*KEY, "end"]
-# figure that may explain a stretch → what a text calls it
-_FIGURES = {"rate": "requests", "prompts": "prompts", "generations": "generations"}
-_MOVED = math.log(1.25)
 
 
 def outside(material: Material, covered: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -37,9 +32,6 @@ def outside_row(material: Material, usual: pl.DataFrame) -> Outside | None:
     ten_minutes = usual.group_by("pool", "end").agg(
         pl.col("missed_low", "missed_high").sum(),
         requests=pl.col("ttft_seconds_count").sum(),
-        rate=pl.col("ttft_seconds_count").sum() / pl.col("duration_seconds").sum(),
-        prompts=pl.col("prompt_tokens_sum").sum() / pl.col("prompt_tokens_count").sum(),
-        generations=pl.col("generation_tokens_sum").sum() / pl.col("generation_tokens_count").sum(),
     )
     bad = ten_minutes.filter(pl.col("missed_low") > allowed * pl.col("requests")).sort(
         "pool", "end"
@@ -54,27 +46,10 @@ def outside_row(material: Material, usual: pl.DataFrame) -> Outside | None:
     if worst.is_empty():
         return Outside(missed=late)
     _, pool, first, last, most = worst.row(0)
-    inside = (pl.col("pool") == pool) & pl.col("end").is_between(first, last)
-    ratios = {
-        words: ratio
-        for name, words in _FIGURES.items()
-        if (ratio := _ratio(ten_minutes, inside, pool, name)) and abs(math.log(ratio)) > _MOVED
-    }
-    cause = max(ratios, key=lambda one: abs(math.log(ratios[one])), default=None)
     return Outside(
         missed=late,
         pool=pool,
         start=first - CELL,
         end=last,
         missed_there=most,
-        cause="" if cause is None else f"{cause} {times(ratios[cause])}",
     )
-
-
-def _ratio(ten_minutes: pl.DataFrame, inside: pl.Expr, pool: str, name: str) -> float | None:
-    """A figure in a stretch over the pool's usual one, the median of its other ten minutes."""
-    own = ten_minutes.filter(pl.col("pool") == pool)
-    there, usual = own.filter(inside)[name].mean(), own.filter(~inside)[name].median()
-    if not isinstance(there, float) or not isinstance(usual, float) or not usual or not there:
-        return None
-    return there / usual

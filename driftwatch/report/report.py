@@ -105,7 +105,6 @@ class Outside(Document):
     start: datetime | None = None
     end: datetime | None = None
     missed_there: float = 0.0  # at most
-    cause: str = ""  # requests ×4.8; empty = neither load nor lengths were unusual
 
 
 class Pages(Document):
@@ -133,7 +132,6 @@ class Record(Document):
     """What came of the settings that incidents advised in eight weeks."""
 
     since: datetime  # eight weeks before the report's end, or what is stored
-    is_whole: bool  # eight weeks are stored
     advised: int  # the sum of:
     outcomes: dict[str, int]  # worked, not confirmed, not made … → how many
     forecast_errors: dict[str, ForecastError]

@@ -151,9 +151,7 @@ def _outside_cells(one: Outside) -> tuple[str, str, str, str]:
     if one.pool is None or one.start is None:
         return name, cost, "no page", "never more than the targets allow in ten minutes"
     where = f"{name}, most on {clean(one.pool)} {stretch_text(one.start, one.end)}"
-    cause = one.cause or "cause unknown: load and lengths as usual"
-    result = f"{compact(one.missed_there)} missed there: {cause}"
-    return where.removesuffix(" UTC"), cost, "no page", result
+    return where.removesuffix(" UTC"), cost, "no page", f"{compact(one.missed_there)} missed there"
 
 
 def head(report: Report) -> list[str]:
@@ -252,8 +250,7 @@ def _last_week(pages: Pages) -> str:
 def advice_text(record: Record) -> str:
     """What came of each advised change, and how far the forecasts were off."""
     outcomes = [f"{n} {name}" for name, n in record.outcomes.items()]
-    since = "in 8 weeks" if record.is_whole else f"since {date_text(record.since)}"
-    text = f"{plural(record.advised, 'change')} advised {since}"
+    text = f"{plural(record.advised, 'change')} advised since {date_text(record.since)}"
     text += f": {', '.join(outcomes)}" if outcomes else ""
     errors = record.forecast_errors
     # what people ask about, else what was forecast most often
