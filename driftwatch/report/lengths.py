@@ -37,6 +37,11 @@ class Drift:
     follows: bool  # another one
     is_followed: bool  # by another one
 
+    def holds(self) -> pl.Expr:
+        """Whether a cell is no other drift's."""
+        end, own = pl.col("end"), self.stretch
+        return ~((self.follows & (end <= own.start)) | (self.is_followed & (end > own.end)))
+
 
 def hour_of() -> pl.Expr:
     """The start of the hour that a cell lies in."""

@@ -8,18 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from driftwatch.notify.page import web_address
-from driftwatch.numbers import clean
-from driftwatch.report.blind import blind, some_of
+from driftwatch.report.blind import blind
 from driftwatch.report.changes import record
 from driftwatch.report.costs import with_unanswered
 from driftwatch.report.decisions import decisions
-from driftwatch.report.incidents import asks_nothing, end_of, fired_in, of_week, over_at, subject_of
+from driftwatch.report.incidents import fired_in
 from driftwatch.report.material import Material
 from driftwatch.report.moved import causes_of, moved_rows
 from driftwatch.report.outside import outside, outside_row
 from driftwatch.report.pools import pool_rows
 from driftwatch.report.report import Links, Pages, Report, Span
-from driftwatch.report.week import day_time
 from driftwatch.report.words import message_lines, summary
 from driftwatch.store.actions import USEFUL
 from driftwatch.verify.verification import Verification
@@ -109,13 +107,6 @@ def pages(material: Material) -> Pages:
         marked_useful=sum(one.mark == USEFUL for one in marks),
         marked_not_useful=sum(one.mark != USEFUL for one in marks) if marks else None,
         is_sent=material.is_sent,
-        still_open=some_of(
-            f"{one.severity} {clean(one.alert)} {subject_of(one)} since {day_time(one.started_at)}"
-            for one in of_week(material)
-            if end_of(one, material) is None and one.severity != "page"
-            # FOR YOU asks for the others
-            if one.severity == "notice" or asks_nothing(one) or over_at(one, material) is not None
-        ),
         budget=FALSE_PAGES * servers / _WEEKS_A_MONTH,
         notices=dict(
             Counter(

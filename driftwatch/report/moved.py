@@ -97,11 +97,10 @@ def causes_of(material: Material) -> list[Cause]:
             family = _TRAFFIC if family_of(one) == RETUNE else family_of(one)
             servers = keys_of(one) if family in BY_SPEED and len(keys_of(one)) == 1 else ()
             end = over_at(one, material) or material.until
-            is_traffic = family == _TRAFFIC
-            own: list[Drift | None] = []
-            if is_traffic:
-                own += drifts_of(material, one.pool, one.started_at, end)
-            for drift in own or [None]:
+            own: list[Drift | None] = [None]
+            if family == _TRAFFIC:
+                own = [*drifts_of(material, one.pool, one.started_at, end)] or own
+            for drift in own:
                 key = family, one.pool, servers, None if drift is None else drift.stretch.start
                 groups.setdefault(key, []).append(one)
                 drifts[key] = drift
@@ -146,8 +145,7 @@ def _row(material: Material, cause: Cause) -> Moved:
     changed = release + [one for one in made if one not in came]
     subjects = {subject_of(one) for one in episodes}
     meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
-    again = restarts_of(material, episodes, end, drift)
-    again = again.filter(pl.col("end") > start)
+    again = restarts_of(material, episodes, end, drift).filter(pl.col("end") > start)
     done = done_text(material, changed) if changed else _done(family, episodes, again, cells, came)
     if release and changed == release:
         done = f"{came_text(release)}; not taken back"
@@ -223,9 +221,9 @@ def _cells_of(
     longer.
     """
     parts = [material.cells.clear()]
-    while_longer = None if drift is None else (drift.stretch.start, drift.stretch.end)
-    if drift is not None and while_longer and drift.stretch.ratio > 1:
-        parts.append(between(of_pool(material, episodes[0].pool), *while_longer))
+    if drift is not None and drift.stretch.ratio > 1:
+        of = of_pool(material, episodes[0].pool)
+        parts.append(between(of, drift.stretch.start, drift.stretch.end))
     for one in episodes:
         end = _over(one, material, drift)
         # what keeps an incident open is not its cost
@@ -241,11 +239,7 @@ def _cells_of(
                 start, last = missing_stretch(material, mine, start, last)
             parts.append(between(mine, start, max(last, start + _MOMENT)))
     cells = pl.concat(parts).unique(_CELL_KEY, maintain_order=True)
-    if drift is not None and drift.follows:
-        cells = cells.filter(pl.col("end") > drift.stretch.start)
-    if drift is not None and drift.is_followed:
-        cells = cells.filter(pl.col("end") <= drift.stretch.end)
-    return cells
+    return cells if drift is None else cells.filter(drift.holds())
 
 
 def _verifications(
@@ -255,16 +249,15 @@ def _verifications(
     their begin to an hour after their end.
     """
     keys = {key for one in cause.episodes for key in keys_of(one)}
-    ids, is_part = {one.id for one in cause.episodes}, cause.drift is not None
+    ids, drift = {one.id for one in cause.episodes}, cause.drift
     last = material.until if end is None else end + LATER
+    is_part = drift is not None and (drift.follows or drift.is_followed)
     return [
         one
         for one in material.verifications
         if one.change.at < material.until
-        and (
-            (one.incident_id in ids and not is_part)
-            or ((one.incident_id in ids or one.key in keys) and began <= one.change.at <= last)
-        )
+        and (one.incident_id in ids or one.key in keys)
+        and (began <= one.change.at <= last or (one.incident_id in ids and not is_part))
     ]
 
 

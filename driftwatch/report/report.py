@@ -116,7 +116,6 @@ class Pages(Document):
     marked_useful: int = 0
     marked_not_useful: int | None  # None = nobody marked a page
     is_sent: bool = True  # some receiver gets pages
-    still_open: str = ""  # tickets and notices at the report's end
     budget: float  # false pages a week that the configuration allows
     notices: dict[str, int]  # "alert, pool" → how many
 

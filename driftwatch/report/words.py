@@ -176,8 +176,7 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
         yield "MISSED", [missed]
     if shown := report.moved[:_MOST_NAMED]:
         yield "DETAILS", [f"{_details(row)}{report.links.options}  # {row.what}" for row in shown]
-    still = report.pages.still_open
-    yield "PAGES", [pages_text(report.pages), *([f"still open: {still}"] if still else [])]
+    yield "PAGES", [pages_text(report.pages)]
     if report.advice.advised:
         yield "ADVICE", [advice_text(report.advice)]
     slow = [row.pool for row in report.moved if row.family == "speed" and row.end is None]

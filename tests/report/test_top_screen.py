@@ -39,9 +39,10 @@ OPEN = WEEK.end - timedelta(days=4, hours=2)
 HOUR = timedelta(hours=1)
 
 
-def _opened(alert: str, advice: Advice, **values: Any) -> Any:
+def _opened(alert: str, advice: Advice, of_page: Any = (), **values: Any) -> Any:
     times = {"started_at": OPEN, "firing_at": OPEN, "last_true_at": WEEK.end, "resolved_at": None}
-    sent = page(alert=alert, severity=values.get("severity", "page"), advice=advice)
+    severity = values.get("severity", "page")
+    sent = page(alert=alert, severity=severity, advice=advice, **dict(of_page))
     return incident(alert=alert, page=sent, **times, **values)
 
 
@@ -117,14 +118,8 @@ RELEASE = verification(
     forecast=None,
 )
 OLDER = Diagnosis("t", "version_change", (), advice="Roll back", meaning="slower at equal load")
-BLAMES = _opened("SlowerAtEqualLoad", DRAIN)
-BLAMES = BLAMES.model_copy(
-    update={
-        "page": BLAMES.page.model_copy(
-            update={"diagnosis": OLDER, "first_problem": "21 % slower at equal load"}
-        )
-    }
-)
+SLOWER = {"diagnosis": OLDER, "first_problem": "21 % slower at equal load"}
+BLAMES = _opened("SlowerAtEqualLoad", DRAIN, SLOWER)
 _UNJUDGED = [
     cell(10, end=OPEN - timedelta(minutes=10 * n), **{"load outside the baseline": 600.0})
     for n in range(40)
