@@ -195,7 +195,7 @@ def target_window(
         target = chosen_target(name, targets, store, end)
         about, is_of_many = name, False
         if incident is not None:
-            is_of_many = len(_concerned_at(incident, end)) > 1
+            is_of_many = len(_concerned_at(incident, end, ())) > 1
             about = incident.pool if is_of_many else name
         members = {} if about is None else members_of(about, targets)
         if not history.is_stored:
@@ -324,34 +324,40 @@ def firing_at(store: Store, at: datetime | None) -> list[tuple[Incident, tuple[T
     """Incidents that fire at a moment, each with the servers that it concerns; None = now."""
     if at is None:
         return [(one, one.concerned) for one in store.open_incidents().values() if one.is_firing]
-    return [
-        (one, _concerned_at(one, at))
+    firing = [
+        one
         for one in store.incidents(since=at)
         if one.firing_at is not None
         and one.firing_at <= at
         and (one.resolved_at is None or one.resolved_at > at)
     ]
+    return [(one, _concerned_at(one, at, firing)) for one in firing]
 
 
-def _concerned_at(incident: Incident, at: datetime) -> tuple[TargetKey, ...]:
+def _concerned_at(
+    incident: Incident, at: datetime, firing: Collection[Incident]
+) -> tuple[TargetKey, ...]:
     """The servers that an incident concerned at a moment of its life: those that its last message
-    counted, and those that joined after it.
+    counted, and those that joined after it; not those of which the page of another spoke.
     """
-    sent = [one for one in incident.messages if one.at <= at]
-    counted = {*sent[-1].servers} if sent else set()
+    others = (o for o in firing if o.id != incident.id and o.severity == "page")
+    spoken = {name for one in others for name in _counted(one, at)}
+    counted = _counted(incident, at)
     return tuple(
         one.key
         for one in incident.servers
         if one.met
         and (
             one.key.text in counted
-            or (
-                (not sent or sent[-1].at < one.since)
-                and one.since <= at <= one.last_true_at + _RECENT
-            )
+            or (one.since <= at <= one.last_true_at + _RECENT and one.key.text not in spoken)
             or not incident.messages
         )
     )
+
+
+def _counted(incident: Incident, at: datetime) -> tuple[str, ...]:
+    """The servers that its last message at a moment counted."""
+    return next((one.servers for one in reversed(incident.messages) if one.at <= at), ())
 
 
 def with_stored_pools(plan: Plan, store: Store, at: datetime) -> Plan:
