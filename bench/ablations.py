@@ -75,10 +75,6 @@ def _no_peers(at: grid.Grid, r: Any) -> Any:
     return np.full(r.shape, np.nan)
 
 
-def _unjudged(*_of_server: Any) -> tuple[float, float]:
-    return np.nan, np.nan
-
-
 def _as_it_is(limit: Any) -> Any:
     return limit
 
@@ -111,9 +107,6 @@ MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     "work as a token meets it": ((model, "token_met", _mean_of_passes),),
     "two covariates of prefill: one": ((model, "token_met", _one_prefill),),
     "peers": ((verdicts, "peers_of", _no_peers), (like_work, "peers_of", _no_peers)),
-    "a load beyond the baseline's: judged by the peers'": (
-        (verdicts, "_by_work_of_peers", _unjudged),
-    ),
     "five deviations: four": ((like_work, "DEVIATIONS", 4.0),),
     "the lower threshold of two minutes": ((verdicts, "_lower", _as_it_is),),
     "preempting minutes where a baseline preempts": ((grid.Grid, "counts", _no_preempting),),

@@ -104,9 +104,7 @@ def _explain(scope: TargetWindow, symptom: str | None, as_json: bool) -> None:
     else:
         finding = advise_finding(finding, evaluated.moment.row, scope.plan, evaluated.moment)
         pages = [page if _is_answered(page) else _with_advice(page, finding) for page in pages]
-    pages = [
-        _as_of_now(scope, one, page, finding) for (one, _), page in zip(made, pages, strict=True)
-    ]
+    pages = [_as_of_now(scope, page, finding) for page in pages]
     # what a notice said is never measured again
     texts = pages[0] if pages else None
     if texts is not None and texts.severity == "notice" and texts.times.measured_at < window.end:
@@ -207,30 +205,24 @@ def _also(scope: TargetWindow, incident: Incident, page: Page) -> str:
     )
 
 
-def _as_of_now(scope: TargetWindow, incident: Incident, page: Page, finding: Finding) -> Page:
-    """The page, opened with what holds now; last when it was made, and who joined after it."""
+def _as_of_now(scope: TargetWindow, page: Page, finding: Finding) -> Page:
+    """The page, opened with what holds now; last when it was made."""
     from driftwatch.notify.explanation import now_text
     from driftwatch.notify.headline import line_1_action, opening, where
     from driftwatch.notify.page import Line
 
-    at, made_at, texts = scope.window.end, page.times.measured_at, list[str]()
+    made_at, summary = page.times.measured_at, page.summary
+    if made_at >= scope.window.end:
+        return page
+    now = now_text(finding) if page.severity != "notice" and page.event == "firing" else None
     # a rule that has only a summary says what is wrong in its own words
-    of_summary = any(one.id == incident.rule and not one.page.says for one in scope.plan.rules)
-    if made_at < at:
-        now = now_text(finding) if page.severity != "notice" and page.event == "firing" else None
-        texts.append(f"made {moment(made_at, scope.today)}")
-        if now is not None and not (of_summary or page.summary.startswith("RECOVERING")):
-            on = f" on {finding.target.key.text}" if page.is_of_many else ""
-            do = "".join(f". {text}" for text in line_1_action(page.summary))
-            summary = f"{opening(page)} {where(page)}: now {now}{on}{do}"
-            page = page.model_copy(update={"summary": summary})
-    texts += [
-        f"{one.key.text} joined {moment(one.since, scope.today)}"
-        for one in incident.servers
-        if one.met and made_at < one.since <= at
-    ]
-    age = [Line("Page", "; ".join(texts))] if texts else []
-    return page.model_copy(update={"lines": (*page.lines, *age)})
+    of_summary = any(one.id == page.rule and not one.page.says for one in scope.plan.rules)
+    if now is not None and not (of_summary or summary.startswith("RECOVERING")):
+        on = f" on {finding.target.key.text}" if page.is_of_many else ""
+        do = "".join(f". {text}" for text in line_1_action(summary))
+        summary = f"{opening(page)} {where(page)}: now {now}{on}{do}"
+    age = Line("Page", f"made {moment(made_at, scope.today)}")
+    return page.model_copy(update={"summary": summary, "lines": (*page.lines, age)})
 
 
 def _recovering(

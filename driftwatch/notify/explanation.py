@@ -347,13 +347,13 @@ def window_text(finding: Finding, start: datetime, end: datetime, today: date | 
 
 
 def _span_text(finding: Finding, start: datetime, end: datetime) -> str:
-    """The part of the window that scrapes cover; empty for all of it."""
+    """The part of the window that counts: scraped, after a restart or hang; empty for all of it."""
     whole, observed = (end - start).total_seconds(), finding.evidence.get("duration_seconds")
     if observed is None:
         return ", nothing scraped"
     if duration(observed) == duration(whole) or observed >= whole:
         return ""
-    return f", {duration(observed)} of {duration(whole)} scraped"
+    return f", {duration(observed)} of {duration(whole)} used"
 
 
 def _clock(start: datetime, end: datetime, today: date | None) -> str:

@@ -40,13 +40,6 @@ def test_a_loss_is_found_and_told_as_it_is(loss: float) -> None:
     assert peers["speed_against_pool_ratio"].median() == pytest.approx(1 - loss, abs=0.03)
 
 
-def test_a_server_whose_load_left_its_baseline_is_judged_by_the_work_of_its_peers() -> None:
-    minutes = minutes_of(BASELINE + 120, slow={"b:8000": [(1501, 1540, 2.5)]})
-    rows, _ = play(minutes, baselines=baselines(minutes))
-    assert not slow_spans(rows)
-    assert slow_spans(rows, "slower_than_pool") == {"b:8000": (1505, 1545)}
-
-
 def test_a_loss_is_told_against_the_minutes_before_it() -> None:
     """An engine that is 6 % below its pool, within its wander, loses 20 %: not 25 %."""
     wander, loss = [(1445, 1680, 1 / 0.94)], [(1501, 1600, 1 / 0.8)]

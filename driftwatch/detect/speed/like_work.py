@@ -204,12 +204,6 @@ def thresholds(groups: Groups, kinds: Floats) -> Floats:
     return found.T
 
 
-def thresholds_of(windows: Windows, minutes: int, kinds: Floats) -> Floats:
-    """The thresholds of one window of these kinds (1, 5), as :func:`thresholds` has them."""
-    found: Floats = _new_thresholds([(windows, minutes, np.zeros(1, dtype=np.intp))], kinds)[0]
-    return found
-
-
 def _new_thresholds(groups: Groups, kinds: Floats) -> Floats:
     """The thresholds of windows that are not cached, a row a window."""
     count = len(kinds)

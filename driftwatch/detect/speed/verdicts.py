@@ -22,15 +22,12 @@ from driftwatch.detect.speed.like_work import (
     INPUTS,
     KINDS,
     KNOWN,
-    SET_BY_REQUESTS,
     WINDOW,
-    YOUNG_FLOOR,
     kinds_of,
     level_of,
     may_be_low,
     peers_of,
     thresholds,
-    thresholds_of,
 )
 from driftwatch.detect.speed.load import LASTING, WHY_NOT
 from driftwatch.detect.speed.model import StepTimeModel, ln_speed
@@ -41,8 +38,6 @@ RECOVERY, RECOVERY_KNOWN = 10, 6
 REGAINED = 0.6  # of the loss
 LOW = float(np.log(0.92))  # no threshold lies above it (FLOOR)
 LEAST_LOSS = 0.05
-# How far requests may differ from the peers' in number, ratio and length to be alike.
-LIKE_REQUESTS = float(np.log(1.15))
 # A healthy engine wanders by 4 % for hours, so a loss is measured against its own minutes before.
 # On one of four servers that lost 20 % this gave 17 to 23 % in 23 of 24 cases, the baseline in 18.
 BEFORE, BEFORE_KNOWN, MOST_WANDER = 30, 10, 0.08
@@ -157,10 +152,6 @@ def verdicts(
     at = np.nonzero(np.isfinite(level) & (low | (now >= first - 1)))
     found = _thresholds(grid, compared, r, at[0], start + at[1], start)
     limit, usual, smallest, against_limit, against_usual, unlike = found
-    unjudged = (against <= YOUNG_FLOOR) & judged & np.isnan(against_limit)
-    for row, minute in np.argwhere(unjudged).tolist():
-        by_peers = _by_work_of_peers(grid, compared[row], row, start + minute)
-        against_limit[row, minute], against_usual[row, minute] = by_peers
     limit, against_limit = _lower(limit), _lower(against_limit)
     ids = [one.id for one in compared]
     begins = (level <= limit) & judged & is_own
@@ -231,32 +222,6 @@ def _thresholds(
     whole[-1] = -1
     whole[:, target, end - start] = found
     return whole
-
-
-def _by_work_of_peers(grid: Grid, compared: Comparison, row: int, end: int) -> tuple[float, float]:
-    """Threshold and usual level against the peers by the peers' work in the same window.
-
-    A slower engine runs more requests at once and lets more of them queue, so its work soon leaves
-    its baseline. Where requests of like length came to it as often as to its peers, theirs is the
-    work that it had at its usual speed. NaN where they did not, or the peers' work is unlike too.
-    """
-    model = compared.model
-    if model is None or model.like_work is None:
-        return np.nan, np.nan
-    pool = next(rows for _, rows in grid.by_pool if row in rows)
-    window = slice(end + 1 - WINDOW, end + 1)
-    values = {name: grid[name][pool, window] for name in (*INPUTS, "begun")}
-    kinds = quantile(np.moveaxis(kinds_of(values), 1, -1), 0.5)
-    own = pool == row
-    of_peers = quantile(kinds[~own].T, 0.5)
-    with np.errstate(divide="ignore"):
-        rates = np.log(np.median(values["begun"], axis=1))
-    apart = (kinds[own][0] - of_peers)[SET_BY_REQUESTS > 0]
-    more = rates[own][0] - np.median(rates[~own])
-    if not (np.abs([*apart, more]) <= LIKE_REQUESTS).all():
-        return np.nan, np.nan
-    found = thresholds_of(model.like_work, model.minutes, of_peers[None, :])
-    return min(found[3], YOUNG_FLOOR), found[4]
 
 
 def _lower(limit: Floats) -> Floats:
