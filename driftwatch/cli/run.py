@@ -206,9 +206,8 @@ def web_command(listen: str | None, history: History) -> None:
     from driftwatch.settings import load_settings
     from driftwatch.settings.file import WebSettings, checked_listen
     from driftwatch.web.access import People
-    from driftwatch.web.app import Web
+    from driftwatch.web.app import Web, listening, server_of
     from driftwatch.web.database import WebDatabase
-    from driftwatch.web.server import listening, server_of
 
     settings = None if history.config is None else load_settings(history.config)
     web_settings = (settings and settings.web) or WebSettings.model_validate({})
@@ -229,12 +228,7 @@ def web_command(listen: str | None, history: History) -> None:
         # uvicorn stops at both, and sends them on to whoever had them before
         signal.signal(number, lambda *_: None)
     with listening(web) as (host, sockets):
-        log.info(
-            "serving",
-            pages=f"http://{host}/",
-            database=str(web.database.place),
-            people_may="read and act" if web.people.may_act else "read",
-        )
+        log.info("serving", pages=f"http://{host}/", database=str(web.database.place))
         server_of(web).run(sockets)
     log.info("stopped")
 

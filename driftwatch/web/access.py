@@ -49,11 +49,6 @@ class People:
         return self._token_file is not None
 
     @property
-    def may_act(self) -> bool:
-        """Whether anybody may act here."""
-        return self._token_file is not None or self._proxy is not None
-
-    @property
     def secret(self) -> str:
         """The key that signs cookies: with a token, the same in every process."""
         return self._key("cookie") or secrets.token_hex()

@@ -1,14 +1,15 @@
-"""The web as an ASGI application: it answers requests and errors with pages or JSON."""
+"""The web as an ASGI application, which answers with pages or JSON, and its socket."""
 
 from __future__ import annotations
 
 import shlex
+import socket
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -48,6 +49,9 @@ from driftwatch.web.page import (
     style_sheet,
 )
 
+if TYPE_CHECKING:
+    from uvicorn import Server
+
 PAGES: tuple[Page, ...] = (
     *(fleet.PAGE, incidents.LIST, reports.LIST, runbook.PAGE, reports.PAGE),
     *(incidents.PAGE, fleet.POOL_PAGE, target.PAGE),
@@ -55,6 +59,8 @@ PAGES: tuple[Page, ...] = (
 FLEET = fleet.PAGE.path
 # as many as the pool of a PostgreSQL has connections
 _THREADS = 8
+_SHUTDOWN_SECONDS, _IDLE_SECONDS = 5, 20
+_MOST_CONNECTIONS, _MOST_HEADER_BYTES = 200, 16_384
 _AT_MOST = 300  # characters of an error
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 # no script at all, nothing from elsewhere, no frame around it; forms come back here
@@ -324,3 +330,44 @@ def _refusal(web: Web, request: Request, error: Exception) -> Response:
     if path.startswith(f"{api.ROOT}/"):
         return api.json_response(parts, status)
     return _html(web, request, "refused.html", parts, status)
+
+
+@contextmanager
+def listening(web: Web) -> Iterator[tuple[str, list[socket.socket]]]:
+    """The address of its pages, as host:port, and the socket that waits there.
+
+    Raises UsageError: it cannot be listened on.
+    """
+    host, port = listen_address(web.settings.listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        waiting = socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {web.settings.listen}: {error.strerror or error}",
+            help_text="choose another address: --listen 127.0.0.1:9097",
+        ) from error
+    with waiting:
+        named = f"[{host}]" if ":" in host else host
+        yield f"{named}:{waiting.getsockname()[1]}", [waiting]
+
+
+def server_of(web: Web) -> Server:
+    """The uvicorn server; its ``run(sockets)`` returns after SIGTERM or Ctrl-C."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        application(web),
+        http="h11",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        # further connections get a 503
+        limit_concurrency=_MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    return uvicorn.Server(config)

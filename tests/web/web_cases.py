@@ -40,10 +40,9 @@ from driftwatch.settings.file import ProxySettings, WebSettings
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.access import People
-from driftwatch.web.app import PAGES, Web, application
+from driftwatch.web.app import PAGES, Web, application, server_of
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.page import Visit
-from driftwatch.web.server import server_of
 
 TOKEN = "correct-horse-battery-staple"
 ANA, BEN = {"X-Forwarded-User": "Ana"}, {"X-Forwarded-User": "Ben"}
