@@ -30,7 +30,7 @@ from driftwatch.lab.batchers import (
     batch_seconds,
     serve,
 )
-from driftwatch.lab.loads import STEADY_PART, Knee, Point
+from driftwatch.lab.loads import STEADY_PART, Point
 from driftwatch.lab.run_summary import RunSummary, summarize
 from driftwatch.numbers import figure, milliseconds, percent, rate
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -195,7 +195,8 @@ class Comparison:
     limit_seconds: float  # on the p99 end-to-end time
     points: Mapping[str, Sequence[Point]]  # policy → one a rate
     capacities: Mapping[str, float | None]  # requests/s while there is always more to do
-    knees: Mapping[str, Knee]
+    # the largest rate within the limit, in requests/s; None = no rate
+    knees: Mapping[str, float | None]
 
 
 @lab_command(
@@ -229,7 +230,7 @@ def compare_command(as_json: bool, **flags: Any) -> int:
         "policies": {
             name: {
                 "capacity_requests_per_second": found.capacities[name],
-                "knee": asdict(found.knees[name]),
+                "holds_at_requests_per_second": found.knees[name],
                 "points": [asdict(one) for one in points],
             }
             for name, points in found.points.items()
@@ -268,8 +269,8 @@ def _line(found: Comparison) -> str:
     """Where each policy's knee is."""
     limit = f"a p99 of {figure(found.limit_seconds)} s"
     by_rate: dict[float, list[str]] = {}
-    for name, knee in sorted(found.knees.items(), key=lambda one: -(one[1].holds_at or 0.0)):
-        by_rate.setdefault(knee.holds_at or 0.0, []).append(name)
+    for name, knee in sorted(found.knees.items(), key=lambda one: -(one[1] or 0.0)):
+        by_rate.setdefault(knee or 0.0, []).append(name)
     none = by_rate.pop(0.0, [])
     if not by_rate:
         return f"No way of batching keeps up with {limit} at these rates."
@@ -303,6 +304,3 @@ def _details(found: Comparison) -> Iterator[str]:
     known = [f"{name} {rate(limit)}" for name, limit in found.capacities.items() if limit]
     if known:
         yield f"Capacity (throughput while the queue never empties): {', '.join(known)}."
-    for name, knee in found.knees.items():
-        if knee.reason:
-            yield f"{name}{f' at {knee.fails_at:g} req/s' if knee.fails_at else ''}: {knee.reason}."

@@ -62,7 +62,7 @@ _LARGEST = 10_000_000  # of a knob: more is a typing error
 @option(
     "--requests log",
     FILE,
-    "The request log of the window (JSONL, CSV, Parquet), in any order: exact arrivals.",
+    "The request log of the window (JSONL, CSV), in any order: exact arrivals.",
 )
 @option(
     "--model",

@@ -19,13 +19,8 @@ class Figures:
     """Requests that finished in a steady part; None: too few requests (p50 needs 2, p99 100)."""
 
     requests: int
-    seconds: float  # of the steady part
     requests_per_second: float = 0.0
-    generation_tokens_per_second: float = 0.0
-    ttft_seconds_p50: float | None = None
     ttft_seconds_p99: float | None = None
-    itl_seconds_mean: float | None = None  # over tokens, not over requests
-    e2e_seconds_mean: float | None = None
     e2e_seconds_p50: float | None = None
     e2e_seconds_p99: float | None = None
 
@@ -36,22 +31,15 @@ def figures(served: Served, since: float, until: float) -> Figures:
     inside = served.finished & (end > since) & (end <= until)
     count = int(inside.sum())
     if not count or not seconds:
-        return Figures(count, seconds)
-    arrival, tokens = served.arrival_seconds[inside], served.generated_tokens[inside]
-    ttft, e2e = served.first_token_seconds[inside] - arrival, end[inside] - arrival
-    later = tokens[tokens > 1] - 1
-    itl = (e2e - ttft)[tokens > 1].sum() / later.sum() if len(later) else None
+        return Figures(count)
+    arrival = served.arrival_seconds[inside]
+    e2e = end[inside] - arrival
     return Figures(
-        requests=count,
-        seconds=seconds,
-        requests_per_second=count / seconds,
-        generation_tokens_per_second=float(tokens.sum()) / seconds,
-        ttft_seconds_p50=_quantile(ttft, 0.5, 2),
-        ttft_seconds_p99=_quantile(ttft, 0.99, 100),
-        itl_seconds_mean=None if itl is None else float(itl),
-        e2e_seconds_mean=float(e2e.mean()),
-        e2e_seconds_p50=_quantile(e2e, 0.5, 2),
-        e2e_seconds_p99=_quantile(e2e, 0.99, 100),
+        count,
+        count / seconds,
+        _quantile(served.first_token_seconds[inside] - arrival, 0.99, 100),
+        _quantile(e2e, 0.5, 2),
+        _quantile(e2e, 0.99, 100),
     )
 
 
@@ -77,15 +65,6 @@ class Point:
     rejected_requests: int
     batch_efficiency_ratio: float | None  # None: no request waits for the longest of its batch
     prompt_padding_waste_ratio: float | None  # None: the same
-
-
-@dataclass(frozen=True, slots=True)
-class Knee:
-    """The rates between which a policy begins to miss the target, in requests/s."""
-
-    holds_at: float | None  # the largest rate tried that holds; None = none
-    fails_at: float | None  # the next rate tried above it; None = none fails
-    reason: str  # why a rate fails
 
 
 def steady(policy: str, rate: float, served: Served) -> Point:
@@ -132,24 +111,18 @@ def ladder(top_requests_per_second: float) -> tuple[float, ...]:
     return tuple(dict.fromkeys(float(f"{top_requests_per_second * s:.2g}") for s in shares))
 
 
-def knee(points: Sequence[Point], limit_seconds: float) -> Knee:
-    """The largest rate at which a policy keeps up with p99 within the limit.
+def knee(points: Sequence[Point], limit_seconds: float) -> float | None:
+    """The largest rate in requests/s at which a policy keeps up with p99 within the limit; None =
+    at no rate.
 
     ``points``: of one policy, at rising rates. The search ends at the first rate that fails above
     one that holds.
     """
-    holds, reason = None, ""
+    holds = None
     for one in points:
-        p99, wrong = one.figures.e2e_seconds_p99, ""
-        if not one.keeps_up:
-            wrong = "does not keep up"
-        elif p99 is None:
-            wrong = f"p99 unknown: {one.figures.requests} requests, it needs 100"
-        elif p99 > limit_seconds:
-            wrong = "p99 above the limit"
-        if not wrong:
+        p99 = one.figures.e2e_seconds_p99
+        if one.keeps_up and p99 is not None and p99 <= limit_seconds:
             holds = one.requests_per_second
         elif holds is not None:
-            return Knee(holds, one.requests_per_second, wrong)
-        reason = reason or wrong
-    return Knee(holds, None, "" if holds is not None else reason)
+            break
+    return holds

@@ -10,24 +10,12 @@ from driftwatch.lab.loads import (
     Figures,
     Point,
     capacity,
-    figures,
     knee,
     steady,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
-
-
-def served(start: list[float], first: list[float], end: list[float], tokens: list[int]) -> Served:
-    times = (np.array(start), np.array(first), np.array(end))
-    return Served(*times, np.array(tokens), np.ones(len(end), dtype=bool))
-
-
-def test_the_mean_itl_is_of_tokens_not_of_requests() -> None:
-    """Ten gaps of 0.1 s and one of 1 s: 2 s over 11 gaps, not the mean of the two means."""
-    run = served([0.0, 0.0, 2.0], [1.0, 1.0, 2.5], [2.0, 2.0, 3.0], [11, 2, 1])
-    assert figures(run, 0.0, 3.0).itl_seconds_mean == pytest.approx(2 / 11)
 
 
 def run(arrival: np.ndarray, takes: np.ndarray, rejected: slice = slice(0)) -> Served:
@@ -41,11 +29,9 @@ def test_warm_up_and_drain_of_an_open_load_are_left_out() -> None:
     arrival = np.arange(0.0, 100.5, 0.5)  # two a second for 100 s
     takes = np.where((arrival < 20) | (arrival >= 90), 50.0, 1.0)
     found = steady("s", 2.0, run(arrival, takes)).figures
-    assert found.seconds == pytest.approx(70)
     # 139 of those that arrive in it end in it, and the warm-up's 40 come late into it
     assert found.requests == 139 + 40
     assert found.requests_per_second == pytest.approx(179 / 70)
-    assert found.generation_tokens_per_second == pytest.approx(3 * 179 / 70)
     assert (found.e2e_seconds_p50, found.e2e_seconds_p99) == (1.0, 50.0)
 
 
@@ -66,16 +52,13 @@ def test_the_capacity_is_of_batches_that_are_filled_again_and_again() -> None:
 
 
 def made(load: float, p99: float | None, keeps_up: bool = True) -> Point:
-    found = Figures(1000 if p99 else 5, 100.0, load, load, e2e_seconds_p99=p99)
+    found = Figures(1000 if p99 else 5, load, e2e_seconds_p99=p99)
     return Point("s", load, keeps_up, found, 0, None, None)
 
 
 def test_the_knee_is_the_largest_load_that_holds_before_one_fails() -> None:
     # a batch that waits to fill is out of target at light load, holds, then falls behind
-    points = [made(1, 9.0), made(5, 2.0), made(10, 2.5), made(20, 1.0, False)]
-    found = knee(points, 3.0)
-    assert (found.holds_at, found.fails_at, found.reason) == (10, 20, "does not keep up")
-    assert knee(points[:3], 3.0).fails_at is None
-    nowhere = knee(points, 0.5)
-    assert (nowhere.holds_at, nowhere.reason) == (None, "p99 above the limit")
-    assert "5 requests, it needs 100" in knee([made(1, None)], 3.0).reason
+    points = [made(1, 9.0), made(5, 2.0), made(10, 2.5), made(20, 1.0, False), made(30, 1.0)]
+    assert knee(points, 3.0) == 10
+    assert knee(points, 0.5) is None
+    assert knee([made(1, None)], 3.0) is None

@@ -38,16 +38,14 @@ def written(folder: Path, kind: str, frame: pl.DataFrame = ROWS) -> Path:
         frame.write_csv(path)
     elif plain == "semicolon":
         frame.write_csv(path, separator=";", line_terminator="\r\n", include_bom=True)
-    elif plain == "jsonl":
-        frame.write_ndjson(path)
     else:
-        frame.write_parquet(path)
+        frame.write_ndjson(path)
     if kind.endswith("_gz"):
         path.write_bytes(gzip.compress(path.read_bytes()))
     return path
 
 
-KINDS = ("csv", "csv_gz", "semicolon", "jsonl", "jsonl_gz", "parquet", "parquet_gz")
+KINDS = ("csv", "csv_gz", "semicolon", "jsonl", "jsonl_gz")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,16 +120,6 @@ def test_a_bad_line_of_json_is_named(line: str, problem: str, tmp_path: Path) ->
     path.write_text(f"{GOOD}{line.strip()}\n\n{GOOD}")
     (found,) = said(path)
     assert found.startswith(problem)
-
-
-def test_parquet_names_rows_and_types(tmp_path: Path) -> None:
-    path = tmp_path / "log.parquet"
-    ROWS.with_columns(prompt_tokens=pl.Series([5, 0, 5, 5])).write_parquet(path)
-    assert said(path) == [":row 2: prompt_tokens is 0, not a whole number from 1 to 2,147,483,647"]
-    ROWS.with_columns(prompt_tokens=pl.Series([[5]] * 4)).write_parquet(path)
-    assert said(path)[0].startswith(":row 1: prompt_tokens is ")
-    path.write_bytes(path.read_bytes()[:-40])
-    assert said(path)[0].startswith(": no whole Parquet file (")
 
 
 def test_all_problems_at_once_the_first_twenty_by_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A file of requests → ``Requests``: JSONL, CSV or Parquet, known by its content.
+"""A file of requests → ``Requests``: JSONL or CSV, known by its content.
 
 Its columns are driftwatch's own (arrival_seconds, prompt_tokens, generation_tokens and optional
 ones), those of Azure's LLM inference traces 2023 (Patel et al., "Splitwise", ISCA 2024) and 2024
@@ -14,7 +14,6 @@ import gzip
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from driftwatch.simulate.requests import NEVER, Requests, make_requests
 
 _NAMED = 20  # problems named one by one; the rest of a broken file's 10^7 lines is a count
 _LARGEST = 2**31 - 1
-_GZIP, _PARQUET, _BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
+_GZIP, _BYTE_ORDER_MARK = b"\x1f\x8b", b"\xef\xbb\xbf"
 _REQUIRED = ("arrival_seconds", "prompt_tokens", "generation_tokens")
 # column → its least value, and the value of an empty field (None = it must not be empty); seconds
 # are any number, other values are whole
@@ -50,9 +49,8 @@ _FORMATS = (_REQUIRED, ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), ("sent
 @dataclass(frozen=True, slots=True, eq=False)
 class _Table:
     path: Path
-    lines: Integers  # line (or row) number of each row, from 1, as an editor counts
-    frame: pl.DataFrame  # the file's columns; text, except from Parquet
-    unit: str = ""  # of ``lines``, if they are not lines
+    lines: Integers  # line number of each row, from 1, as an editor counts
+    frame: pl.DataFrame  # the file's columns, as text
 
 
 class _Problems:
@@ -72,9 +70,8 @@ class _Problems:
 
     def raise_any(self) -> None:
         """Raise WorkloadError where something was wrong."""
-        where = f"{self._table.path}:{self._table.unit}"
         named = sorted(self._named, key=lambda one: one[0])[:_NAMED]
-        texts = [f"{where}{line}: {text}" for line, text in named]
+        texts = [f"{self._table.path}:{line}: {text}" for line, text in named]
         if self._count > len(texts):
             texts.append(f"{self._table.path}: and {self._count - len(texts):,} more")
         if texts:
@@ -84,7 +81,7 @@ class _Problems:
 def read_requests(
     path: Path | str, *, limit: int | None = None, any_order: bool = False
 ) -> Requests:
-    """The requests of a JSONL, CSV or Parquet file, or of one in gzip, known by its content.
+    """The requests of a JSONL or CSV file, or of one in gzip, known by its content.
 
     ``limit``: number of requests to read; ``any_order``: sort rows that are not in the order of
     arrival (gateways write a request when it ends). Raises WorkloadError: the file cannot be read,
@@ -99,7 +96,7 @@ def read_workload(
 ) -> tuple[Requests, tuple[str, ...]]:
     """The requests of a file as ``read_requests``, and its columns that are not used."""
     table = _read_table(Path(path))
-    table = _Table(table.path, table.lines[:limit], table.frame[:limit], table.unit)
+    table = _Table(table.path, table.lines[:limit], table.frame[:limit])
     names = _recognised(table)
     if not table.frame.height:
         raise WorkloadError((f"{path}: no request in it",))
@@ -140,7 +137,7 @@ def _read_table(path: Path) -> _Table:
     except OSError as error:
         raise WorkloadError(
             (f"{path}: {error.strerror or error}",),
-            help_text="name a file that is there and can be read: JSONL, CSV or Parquet",
+            help_text="name a file that is there and can be read: JSONL or CSV",
         ) from error
     body = body.removeprefix(_BYTE_ORDER_MARK)
     start = body.lstrip()[:1]
@@ -151,18 +148,7 @@ def _read_table(path: Path) -> _Table:
             (f"{path}: a JSON array; driftwatch reads one object a line (JSONL)",),
             help_text="convert it with jq -c '.[]' FILE",
         )
-    if start == b"{":
-        return _jsonl(path, body)
-    return _parquet(path, body) if body.startswith(_PARQUET) else _csv(path, body)
-
-
-def _parquet(path: Path, body: bytes) -> _Table:
-    try:
-        frame = pl.read_parquet(BytesIO(body))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        reason = str(error).splitlines()[0]
-        raise WorkloadError((f"{path}: no whole Parquet file ({reason})",)) from error
-    return _Table(path, np.arange(1, 1 + frame.height), frame, unit="row ")
+    return _jsonl(path, body) if start == b"{" else _csv(path, body)
 
 
 def _jsonl(path: Path, body: bytes) -> _Table:
@@ -235,11 +221,8 @@ def _numbers(name: str, label: str, raw: pl.Series, problems: _Problems) -> Floa
     """A column as checked numbers; NaN = an impossible value. ``label``: its name in the file."""
     least, neutral = _COLUMNS[name]
     whole = not name.endswith("_seconds")
-    if raw.dtype == pl.String:
-        raw = raw.str.strip_chars().replace("", None)
-    known = raw.dtype.is_numeric() or raw.dtype in (pl.String, pl.Null)
-    series = raw.cast(pl.Float64, strict=False) if known else pl.Series([None] * len(raw))
-    values = np.array(series, dtype=np.float64)  # null is NaN
+    raw = raw.str.strip_chars().replace("", None)
+    values = np.array(raw.cast(pl.Float64, strict=False), dtype=np.float64)  # null is NaN
     if neutral is not None:
         values[raw.is_null().to_numpy()] = neutral
     bad = ~(values >= least) | ((values == np.inf) & (neutral != NEVER))
@@ -257,17 +240,12 @@ def _wrong(label: str, value: object, wanted: str) -> str:
 
 def _times(raw: pl.Series, problems: _Problems) -> Floats:
     """TIMESTAMP as seconds since the first one; a written time zone counts."""
-    if raw.dtype == pl.String:
-        text = raw.str.strip_chars(' "').str.replace("T", " ", literal=True)
-        plain = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns", strict=False)
-        zoned = text.str.replace("Z$", "+00:00").str.to_datetime(
-            "%Y-%m-%d %H:%M:%S%.f%:z", time_unit="ns", time_zone="UTC", strict=False
-        )
-        stamps = plain.zip_with(plain.is_not_null(), zoned.dt.replace_time_zone(None))
-    elif raw.dtype in (pl.Datetime, pl.Date):
-        stamps = raw.cast(pl.Datetime("ns"))
-    else:
-        stamps = pl.Series([None] * len(raw), dtype=pl.Datetime("ns"))
+    text = raw.str.strip_chars(' "').str.replace("T", " ", literal=True)
+    plain = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns", strict=False)
+    zoned = text.str.replace("Z$", "+00:00").str.to_datetime(
+        "%Y-%m-%d %H:%M:%S%.f%:z", time_unit="ns", time_zone="UTC", strict=False
+    )
+    stamps = plain.zip_with(plain.is_not_null(), zoned.dt.replace_time_zone(None))
     unread = stamps.is_null().to_numpy()
     wanted = "a time as 2023-11-16 18:15:46.6805900"
     problems.add(unread, lambda row: _wrong("TIMESTAMP", raw[row], wanted))
