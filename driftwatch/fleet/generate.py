@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +21,7 @@ import polars as pl
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.recordings.compact import Part, write_manifest, write_part
 from driftwatch.collect.schema import empty_scrapes
-from driftwatch.fleet.gpus import WORK_COLUMNS, board, gpu_load, gpu_rows, work_of
+from driftwatch.fleet.gpus import board, gpu_load, gpu_rows
 from driftwatch.fleet.hidden_engine import (
     clock_ratio,
     configuration_of,
@@ -49,7 +49,6 @@ from driftwatch.fleet.servers import (
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Observe, Options
-from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.trial import Engine
 
@@ -126,7 +125,7 @@ class ServerRun:
         self._history: ServerScrapes | None = None
         self._engine: Engine | None = None
         self._life = -1
-        self._before: pl.DataFrame | None = None
+        self._read_until = (0.0, 0.0)  # time of the last GPU reading, seconds in steps until then
         self._gpus: list[pl.DataFrame] = []
 
     def chunks(self, length: float = CHUNK_SECONDS) -> Iterator[Chunk]:
@@ -178,7 +177,7 @@ class ServerRun:
                 timeout_seconds=self._scenario.traffic.timeout,
             ),
         )
-        self._before = None
+        self._read_until = started, 0.0
         if self._observer is not None:
             self._observer.begin()
 
@@ -220,40 +219,45 @@ class ServerRun:
         """Read the GPU exporter beside a running server."""
         if scrapes.is_empty():
             return
-        times = scrapes["time_seconds"].to_numpy()
-        hangs = is_wedged(self._scenario, self._number, life.start_seconds, times)
-        self._add_gpu_rows(scrapes, hangs, loaded=True)
-        self._before = scrapes.tail(1)
+        since, before = self._read_until
+        times = np.append(since, scrapes["time_seconds"])
+        hangs = is_wedged(self._scenario, self._number, life.start_seconds, times[1:])
+        busy_seconds = np.append(before, scrapes["busy_seconds"])
+        self._add_gpu_rows(times, busy_seconds, hangs, loaded=True)
+        self._read_until = float(times[-1]), float(busy_seconds[-1])
 
     def _read_idle_gpus(self, first: float, last: float) -> None:
         """Read the GPU exporter while no server runs: the GPUs are idle."""
         times = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
         if len(times):
-            nothing = pl.DataFrame({name: np.zeros(len(times)) for name in WORK_COLUMNS})
-            idle = nothing.with_columns(time_seconds=times)
-            self._add_gpu_rows(idle, np.zeros(len(times), dtype=np.bool_), loaded=False)
+            nothing = np.zeros(len(times) + 1)
+            self._add_gpu_rows(np.append(times[0] - 1.0, times), nothing, None, loaded=False)
 
     def _add_gpu_rows(
-        self, scrapes: pl.DataFrame, hangs: npt.NDArray[np.bool_], *, loaded: bool
+        self,
+        times: Floats,
+        busy_seconds: Floats,
+        hangs: npt.NDArray[np.bool_] | None,
+        *,
+        loaded: bool,
     ) -> None:
+        """Arguments as of :func:`~driftwatch.fleet.gpus.gpu_load`."""
         scenario, number = self._scenario, self._number
         pool = scenario.pool
         if not pool.dcgm:
             return
-        times = scrapes["time_seconds"].to_numpy()
         idle = None
         if pool.idle_clocks:
-            whole = int(times[0] * 1000) if len(times) else 0
-            idle = generator(self._seed, "clocks", number, whole).random(len(times))
-        work = work_of(gpu(pool.gpu), model(pool.model), tensor_parallel=pool.gpus_per_replica)
+            rng = generator(self._seed, "clocks", number, int(times[1] * 1000))
+            idle = rng.random(len(times) - 1)
         load = gpu_load(
             board(pool.gpu),
-            work if loaded else replace(work, memory_utilization_ratio=0.0),
             scenario.start,
-            scrapes,
+            times,
+            busy_seconds,
+            loaded=loaded,
             wedged=hangs,
-            clock_ratio=clock_ratio(scenario, number, times),
-            before=self._before if loaded else None,
+            clock_ratio=clock_ratio(scenario, number, times[1:]),
             idle=idle,
         )
         uuids, host = uuids_of(scenario, number), host_of(scenario, number)

@@ -1,15 +1,11 @@
 """The readings of dcgm-exporter for the GPUs of a simulated server, consistent with its load.
 
-From the busy share of the time between two scrapes, and the work done in it, follow
-  GR_ENGINE_ACTIVE = busy share,
-  tensor = operations / (peak × time), operations = 2 · parameters · tokens + attention
-           (Kaplan et al., arXiv 2001.08361, §2.1),
-  DRAM   = (weights · steps + KV bytes read) / (bandwidth × time),
-the latter two at most the busy share. GPU_UTIL is the share of time in which any kernel was
-resident (NVML's definition); kernels of neighbouring steps overlap its sampling, so it saturates
-long before the work does: 0.98 · (1 − (1 − busy)^4), an assumption. Power follows both kinds of
-work (prefill reaches the limit, decode stays near 0.6 of it: Patel et al., "Characterizing Power
-Management Opportunities for LLMs in the Cloud", ASPLOS 2024); the weights below reproduce that.
+GR_ENGINE_ACTIVE is the busy share of the time between two scrapes. GPU_UTIL is the share of time in
+which any kernel was resident (NVML's definition); kernels of neighbouring steps overlap its
+sampling, so it saturates long before the work does: 0.98 · (1 − (1 − busy)^4), an assumption. A
+busy GPU draws 0.75 of what lies between its idle power and its limit: prefill reaches the limit,
+decode stays near 0.6 of it (Patel et al., "Characterizing Power Management Opportunities for LLMs
+in the Cloud", ASPLOS 2024).
 """
 
 from __future__ import annotations
@@ -25,64 +21,21 @@ import polars as pl
 from driftwatch.collect.dcgm import SAMPLE_SCHEMA, GpuSamples
 from driftwatch.collect.dcgm import Gpu as Row
 from driftwatch.errors import UsageError
-from driftwatch.simulate.hardware import Gpu
-from driftwatch.simulate.kv_cache import bytes_per_token
-from driftwatch.simulate.model_config import Model
-from driftwatch.simulate.roofline import active_parameters, attention_flops_per_pair, read_weights
 
 Floats = npt.NDArray[np.float64]
 
 _RESIDENT_RATIO = 0.98  # GPU_UTIL of an engine that is always busy
 _RESIDENT_POWER = 4
 _WEDGED_RATIO = 0.96  # a kernel that spins
-_POWER_OF_BUSY, _POWER_OF_TENSOR, _POWER_OF_DRAM = 0.25, 1.1, 0.45
+_POWER_OF_BUSY = 0.75
 _RESTING_POWER_RATIO = 0.6  # of the idle power, once clocks have fallen
 _CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
+_MEMORY_RATIO = 0.92  # that vLLM allocates, ``--gpu-memory-utilization``
 
 
 # digits after the point that dcgm-exporter writes for these; others are whole numbers
 _DIGITS = 6
 _EXACT = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
-# columns of Run.scrapes that give a GPU's load, beside the time
-WORK_COLUMNS = (
-    "busy_seconds",
-    "kv_tokens_read_total",
-    "prefill_tokens_total",
-    "decode_seqs_total",
-    "steps_all",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The work of one GPU per unit of load."""
-
-    flops_per_second: float  # dense peak
-    bytes_per_second: float  # memory bandwidth
-    weight_bytes_per_step: float  # weights that a step reads, of this GPU's share
-    flops_per_prefill_token: float  # of this GPU's share
-    flops_per_decode_seq: float  # the same with the output projection
-    kv_bytes_per_token: float  # read for each context token of a decoding request
-    flops_per_kv_token: float  # attention for each of them
-    memory_utilization_ratio: float = 0.92  # ``--gpu-memory-utilization``
-
-
-def work_of(gpu: Gpu, model: Model, *, tensor_parallel: int = 1) -> Work:
-    """One GPU's share of a model's work in 16-bit weights, from the simulator's tables.
-
-    Weights of a mixture of experts are those that a step of 32 tokens reaches, as in the roofline.
-
-    Raises ImpossibleConfiguration: the GPUs cannot share the heads.
-    """
-    return Work(
-        flops_per_second=gpu.flops_per_second(),
-        bytes_per_second=gpu.bandwidth_bytes_per_second,
-        weight_bytes_per_step=read_weights(model, 32) * 2.0 / tensor_parallel,
-        flops_per_prefill_token=2.0 * active_parameters(model, head=False) / tensor_parallel,
-        flops_per_decode_seq=2.0 * active_parameters(model, head=True) / tensor_parallel,
-        kv_bytes_per_token=bytes_per_token(model, tensor_parallel=tensor_parallel),
-        flops_per_kv_token=attention_flops_per_pair(model) / tensor_parallel,
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,54 +49,37 @@ class GpuLoad:
 
 def gpu_load(
     board: Board,
-    work: Work,
     epoch: datetime,
-    scrapes: pl.DataFrame,
+    times: Floats,
+    busy_seconds: Floats,
     *,
+    loaded: bool = True,
     wedged: npt.NDArray[np.bool_] | None = None,
     clock_ratio: Floats | None = None,
-    before: pl.DataFrame | None = None,
     idle: Floats | None = None,
 ) -> GpuLoad:
-    """One GPU of an engine, from the engine's own counters.
+    """One GPU of an engine, from how long the engine's steps took.
 
     Args:
-        work: of the model, per unit of load.
         epoch: wall time of second 0 of the simulation.
-        scrapes: rows of ``Outcome.scrapes``, at least one.
+        times: (scrapes + 1,) seconds of the simulation: when the time of the first reading begins,
+            then of each scrape, at least one.
+        busy_seconds: (scrapes + 1,) in steps up to each of them.
+        loaded: a server holds its memory.
         wedged: (scrapes,) the engine hangs in a kernel that spins.
         clock_ratio: (scrapes,) SM clock over the usual one (throttling).
-        before: the row before the first of ``scrapes``; without it the engine starts at 0.
         idle: (scrapes,) uniform draws in 0–1: where one is above the busy share, the moment of the
             reading fell between two steps. None = the boost clock stays while a context is open.
     """
-
-    def since(name: str) -> Floats:
-        return _since(scrapes, before, name)
-
-    times = scrapes["time_seconds"].to_numpy()
-    step = float(times[1] - times[0]) if len(times) > 1 else 1.0
-    start = float(before["time_seconds"][-1]) if before is not None else float(times[0]) - step
-    seconds = np.diff(times, prepend=start)
-    hangs = np.zeros(len(times), dtype=np.bool_) if wedged is None else wedged
-    clock = np.ones(len(times)) if clock_ratio is None else clock_ratio
-    busy = np.where(hangs, 0.0, np.clip(since("busy_seconds") / seconds, 0.0, 1.0))
-    kv = since("kv_tokens_read_total")
-    flops = (
-        work.flops_per_prefill_token * since("prefill_tokens_total")
-        + work.flops_per_decode_seq * since("decode_seqs_total")
-        + work.flops_per_kv_token * kv
-    )
-    moved = work.weight_bytes_per_step * since("steps_all") + work.kv_bytes_per_token * kv
-    tensor = np.minimum(flops / (work.flops_per_second * seconds), busy)
-    dram = np.minimum(moved / (work.bytes_per_second * seconds), busy)
-    effort = _POWER_OF_BUSY * busy + _POWER_OF_TENSOR * tensor + _POWER_OF_DRAM * dram
+    count = len(times) - 1
+    hangs = np.zeros(count, dtype=np.bool_) if wedged is None else wedged
+    clock = np.ones(count) if clock_ratio is None else clock_ratio
+    busy = np.where(hangs, 0.0, np.clip(np.diff(busy_seconds) / np.diff(times), 0.0, 1.0))
     dynamic = board.limit_watts - board.idle_watts
-    power = board.idle_watts + dynamic * np.minimum(effort, 1.0) * clock
+    power = board.idle_watts + dynamic * _POWER_OF_BUSY * busy * clock
     resident = _RESIDENT_RATIO * (1.0 - (1.0 - busy) ** _RESIDENT_POWER)
     active = np.where(hangs, _WEDGED_RATIO, busy)
-    used = work.memory_utilization_ratio * board.framebuffer_mib + _CONTEXT_MIB
-    steady = np.ones(len(times))
+    used = (_MEMORY_RATIO if loaded else 0.0) * board.framebuffer_mib + _CONTEXT_MIB
     sm_clock = board.sm_clock_mhz * clock
     if idle is not None:
         sm_clock, power = _resting(board, (idle > resident) & ~hangs, sm_clock, power)
@@ -151,25 +87,18 @@ def gpu_load(
         "DCGM_FI_DEV_SM_CLOCK": sm_clock,
         "DCGM_FI_DEV_POWER_USAGE": power,
         "DCGM_FI_DEV_GPU_UTIL": 100.0 * np.where(hangs, _WEDGED_RATIO, resident),
-        "DCGM_FI_DEV_XID_ERRORS": 0.0 * steady,
-        "DCGM_FI_DEV_FB_USED": used * steady,
+        "DCGM_FI_DEV_XID_ERRORS": np.zeros(count),
+        "DCGM_FI_DEV_FB_USED": np.full(count, used),
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE": active,
     }
     epoch_micros = round(epoch.astimezone(UTC).timestamp() * 1e6)
     return GpuLoad(
-        epoch_micros + np.rint(times * 1e6).astype(np.int64),
+        epoch_micros + np.rint(times[1:] * 1e6).astype(np.int64),
         {
             name: np.round(series, _DIGITS if name in _EXACT else 0)
             for name, series in values.items()
         },
     )
-
-
-def _since(scrapes: pl.DataFrame, before: pl.DataFrame | None, name: str) -> Floats:
-    """Increase of a counter up to each scrape."""
-    values = scrapes[name].cast(pl.Float64).to_numpy()
-    first = 0.0 if before is None else float(before[name][-1])
-    return np.diff(values, prepend=first)
 
 
 def _resting(

@@ -12,9 +12,8 @@ from fleet_cases import between, scenario, whole_run
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.dcgm import GpuSamples
-from driftwatch.fleet.gpus import board, gpu_load, gpu_rows, work_of
+from driftwatch.fleet.gpus import board, gpu_load, gpu_rows
 from driftwatch.fleet.servers import gaps, gpu_times, scrape_times, servers_of
-from driftwatch.simulate.hardware import gpu, model
 
 WEDGE = {"kind": "wedge", "at": "8m", "replicas": [0]}
 RESTART = {"kind": "restart", "at": "15m", "replicas": [0]}
@@ -93,28 +92,10 @@ def test_gaps_are_those_of_the_whole_pool_and_of_its_exporters() -> None:
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 H100 = board("H100-80GB")
-WORK = work_of(gpu("H100-80GB"), model("llama-3.1-8b"))
-
-
-def scrapes(busy: list[float], prefill: list[float], decode: list[float]) -> pl.DataFrame:
-    """Counters at 30 s from busy share, prompt tokens/s and decode requests a step of 10 ms."""
-    n = len(busy)
-    steps = np.array(busy) * 30.0 / 0.01
-    seqs = steps * np.array(decode)
-    return pl.DataFrame(
-        {
-            "time_seconds": 30.0 * np.arange(1, n + 1),
-            "busy_seconds": np.cumsum(np.array(busy) * 30.0),
-            "steps_all": np.cumsum(steps),
-            "prefill_tokens_total": np.cumsum(np.array(prefill) * 30.0),
-            "decode_seqs_total": np.cumsum(seqs),
-            "kv_tokens_read_total": np.cumsum(seqs * 1500.0),
-        }
-    )
 
 
 def test_the_rows_are_what_the_exporters_pages_are_read_as() -> None:
-    load = gpu_load(H100, WORK, EPOCH, scrapes([0.0, 0.4, 1.0], [0.0, 500.0, 9e3], [0, 8, 64]))
+    load = gpu_load(H100, EPOCH, 30.0 * np.arange(4), np.array([0.0, 0.0, 12.0, 42.0]))
     uuids = ["GPU-0", "GPU-1"]
     batch = GpuSamples()
     for row, micros in enumerate(load.micros):
