@@ -44,7 +44,7 @@ def signal_plot(
     around: Iterable[Series],
 ) -> tuple[Plot, list[str]]:
     """Throughput, speed, requests a step, wait and lengths of a server above one time axis, and
-    the names of those that are not drawn because the whole range lacks them.
+    the names of those that the whole range lacks, but the speed, whose gaps have a reason.
 
     ``bands``: of the baseline; ``around``: incidents and changes.
     """
@@ -53,7 +53,8 @@ def signal_plot(
     every = ([_rate(table)], [SPEED], *([name] for name in list(SIGNALS)[2:4]), LENGTHS)
     drawn = [some for some in every if any(table[one].is_not_null().any() for one in some)]
     words = {name: one.word or one.unit for name, one in SIGNALS.items()}
-    unknown = [" and ".join(words[name] for name in some) for some in every if some not in drawn]
+    lacking = [some for some in every if some not in (*drawn, [SPEED])]
+    unknown = [" and ".join(words[name] for name in some) for some in lacking]
     several = [_panel(names, table, width, span, bands) for names in drawn or every]
     return panel_plot(title, several, _time_axis(span, width), shared=list(around)), unknown
 

@@ -166,6 +166,6 @@ def test_the_plot_of_a_busy_range_is_small_and_its_events_are_text() -> None:
     bands = {"requests_per_forward_pass": (90.0, 99.0)}
     plot, unknown = signal_plot("t", minutes, span, bands, marks(span, [], restarts))
     drawn, lengths = str(plot.svg), "prompts and generations"
-    assert unknown == ["speed", "wait", lengths]
+    assert unknown == ["wait", lengths]
     assert len(drawn) <= 40_000 and drawn.count('class="band c4"') == 2  # and the legend's
     assert "<b>" not in drawn and "restart, &lt;b&gt;" in drawn
