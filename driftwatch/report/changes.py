@@ -21,13 +21,10 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.knobs import least_budget
 from driftwatch.model import Slo
 from driftwatch.notify.rollout import (
-    MAIN_FIGURES,
     Rollout,
-    median_effects,
     outcome_of,
     rollouts,
 )
-from driftwatch.notify.verification_line import effect_text, minutes_text
 from driftwatch.numbers import clean, cut, knob, plural
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import of_pool
@@ -124,16 +121,6 @@ def advice_before(material: Material, one: Verification) -> TargetAdvice | None:
         and advised_by(one.change, given.moves)
     ]
     return asked[-1] if asked else None
-
-
-def compared_text(rollout: Rollout) -> str:
-    """What a verdict rests on: which minutes were compared, and what they show."""
-    effects = [effect for effect in median_effects(rollout) if effect.name in MAIN_FIGURES]
-    if not effects:
-        return ""
-    before, after = (round(median(one.matched_minutes[side] for one in rollout)) for side in (0, 1))
-    of = f", median of {plural(len(rollout), 'server')}" if len(rollout) > 1 else ""
-    return f"{minutes_text(before, after)}{of}: {', '.join(map(effect_text, effects))}"
 
 
 def share_of(material: Material, pool: str) -> float:

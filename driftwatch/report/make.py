@@ -15,7 +15,7 @@ from driftwatch.report.decisions import decisions
 from driftwatch.report.incidents import fired_in
 from driftwatch.report.material import Material
 from driftwatch.report.moved import causes_of, moved_rows
-from driftwatch.report.outside import outside, outside_row
+from driftwatch.report.outside import outside
 from driftwatch.report.pools import pool_rows
 from driftwatch.report.report import Links, Pages, Report, Span
 from driftwatch.report.words import message_lines, summary
@@ -56,7 +56,7 @@ def report_of(material: Material) -> Report:
         servers=material.cells.select("instance", "engine").n_unique(),
         for_you=decisions(material, moved),
         moved=moved,
-        outside=outside_row(material, outside(material, [one.cells for one in causes])),
+        outside=outside(material, [one.cells for one in causes]),
         pages=pages(material),
         advice=record(material),
         blind=blind(material),

@@ -19,7 +19,6 @@ from driftwatch.report.cells import CELL, HOUR_SECONDS
 from driftwatch.report.changes import (
     blamed_release,
     came_text,
-    compared_text,
     done_text,
     share_of,
 )
@@ -151,11 +150,10 @@ def _row(material: Material, cause: Cause) -> Moved:
         done = f"{came_text(release)}; not taken back"
     rollout = rollouts(changed)[-1] if changed else []
     if rollout and (again.is_empty() or any(one.effects for one in rollout)):
-        result, compared = outcome_text(rollout, share_of(material, pool)), compared_text(rollout)
+        result = outcome_text(rollout, share_of(material, pool))
         result = "; ".join(filter(None, (result, over_text(material, cause.drift))))
     else:  # verify compared no minutes, or found no change
         result = result_of(material, family, episodes, again, spans, cause.drift)
-        compared = ""
     is_elsewhere = cells.is_empty() and not cause.touched.is_empty()
     return Moved(
         subject=subjects.pop() if len(subjects) == 1 else clean(pool),
@@ -178,7 +176,6 @@ def _row(material: Material, cause: Cause) -> Moved:
         done=done,
         result=result,
         decided_by=next((v.incident_id for v in reversed(changed) if v.incident_id), None),
-        compared=compared,
         incidents=tuple(reported(one, material) for one in episodes),
     )
 

@@ -16,14 +16,10 @@ from driftwatch.report.report import Outside
 _CELL_KEY = [*KEY, "end"]
 
 
-def outside(material: Material, covered: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The cells that no page and no ticket covers."""
+def outside(material: Material, covered: Sequence[pl.DataFrame]) -> Outside | None:
+    """What requests missed in the cells that no page and no ticket covers; None where none did."""
     every = pl.concat([material.cells.clear(), *covered])
-    return material.cells.join(every, on=_CELL_KEY, how="anti")
-
-
-def outside_row(material: Material, usual: pl.DataFrame) -> Outside | None:
-    """What requests missed in the cells outside of incidents; None where none did."""
+    usual = material.cells.join(every, on=_CELL_KEY, how="anti")
     late = missed(material, usual)
     if not late.high:
         return None

@@ -91,7 +91,6 @@ class Moved(Document):
     done: str
     result: str
     decided_by: str | None  # incident that advised the change; None = none did
-    compared: str  # which minutes RESULT compares, and what they show; empty: none
     incidents: tuple[ReportedIncident, ...]  # by start
 
 

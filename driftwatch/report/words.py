@@ -291,7 +291,7 @@ def message_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def cause_text(row: Moved) -> str:
-    """When it was, what it cost in full, and what RESULT compares, in sentences."""
+    """When it was, and what it cost in full, in sentences."""
     parts = [when_text(row, " UTC")]
     if row.in_target.low is not None:
         counted = stretch_text(row.counted_from, row.counted_to)
@@ -306,7 +306,6 @@ def cause_text(row: Moved) -> str:
             f"{lost}: at least those that had begun, at most as many as came to it before or "
             "to another server meanwhile; what is sent to an engine that hangs is in no metric"
         )
-    parts += [row.compared] if row.compared else []
     if row.family in BY_SPEED and row.gpu_hours_lost.low is not None:
         lost = lost_text(row.gpu_hours_lost)
         if row.speed_lost.low is not None:

@@ -221,15 +221,6 @@ def test_a_second_drift_inside_the_first_is_a_second_cause() -> None:
     ]
 
 
-def test_notices_are_counted_by_alert_and_pool() -> None:
-    many = [
-        incident(id=f"{n:012d}", key=f"k{n}", alert="LengthDrift", severity="notice")
-        for n in range(80)
-    ]
-    report = reported(incidents=many)
-    assert (report.pages.notices, report.moved) == ({"LengthDrift, p": 80}, ())
-
-
 def test_lengths_of_six_hours_are_told_with_their_period() -> None:
     """Over the week they are ×1.06, which nobody asked about."""
     rows = [
