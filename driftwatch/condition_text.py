@@ -219,7 +219,12 @@ def _check_names(text: str, tokens: list[Token], columns: Collection[str]) -> No
     wrong = []
     for token in tokens:
         if token.token_type is TokenType.VAR and token.text not in columns:
-            close = difflib.get_close_matches(token.text.lower(), columns, n=1)
+            name = token.text.lower()
+            words = [word for word in _WORDS if len(word) > 2]
+            close = difflib.get_close_matches(name.upper(), words, n=1)
+            close = close or difflib.get_close_matches(name, columns, n=1)
+            if name.startswith("tpot"):  # another quantity than the names that are near
+                close = ["itl_seconds_mean"]
             hint = f"did you mean {close[0]}?" if close else "driftwatch evidence lists the columns"
             place = (token.start, "unknown-column", token.text, hint, len(token.text))
             wrong.append(refusal(text, *place))

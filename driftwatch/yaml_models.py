@@ -113,7 +113,7 @@ Duration = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(DURATION)]
 
 
 # of Alertmanager's usual words
-_SEVERITIES = {"critical": "page", "warning": "ticket", "info": "notice", "none": "notice"}
+SEVERITIES = {"critical": "page", "warning": "ticket", "info": "notice", "none": "notice"}
 
 
 def nearest(name: str, names: Collection[str]) -> str | None:
@@ -228,7 +228,8 @@ def _hint(kind: str, name: str, node: Node | None, context: Mapping[str, Any]) -
             return f"write [{value}]"
         return f"put brackets around it: {name}: [http://…]" if "://" in value else None
     if kind == "literal_error" and isinstance(value, str):
-        if name == "severity" and (own := _SEVERITIES.get(value.lower())) is not None:
+        own = SEVERITIES.get(value.lower())
+        if own is not None and f"'{own}'" in context["expected"]:
             return f"write {own}"
         return near(value, re.findall("'([^']*)'", context["expected"]))
     if kind in ("int_type", "int_from_float", "float_type"):
@@ -377,6 +378,6 @@ def note_duplicates(file: YamlFile, root: Entries, key: str) -> None:
         text, place = name.value, name.place
         if text in first_lines:
             line = first_lines[text]
-            message = f"two of {key} are called {text}; the first is in line {line}"
+            message = f"two {key} are called {text}; the first is in line {line}"
             file.add(place, "duplicate", message)
         first_lines.setdefault(text, place.line)

@@ -343,7 +343,7 @@ def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> None:
     elif message.startswith("expected ',' or"):
         message, help_text = (
             "a comma or the closing bracket is missing",
-            "put text with : in quotes",
+            "put text with : or a brace in quotes",
         )
     elif error.context and error.context != message:
         message = f"{message} {error.context}"

@@ -228,7 +228,7 @@ def _checked_matchers(
 
 def _meant(text: str, known: Mapping[str, Collection[str]]) -> str:
     """The matcher that was probably meant, with labels and names that are known; else the text."""
-    from driftwatch.yaml_models import nearest
+    from driftwatch.yaml_models import SEVERITIES, nearest
 
     whole = [name for name, values in known.items() if text in values]
     written = _WRITTEN.fullmatch(text)
@@ -237,6 +237,8 @@ def _meant(text: str, known: Mapping[str, Collection[str]]) -> str:
     label, operator, value = written[1], written[2].replace(":", "="), written[3]
     if label not in known:
         label = _LABELS.get(label.lower()) or nearest(label.lower(), known) or label
+    if label == "severity":
+        value = SEVERITIES.get(value.lower(), value)
     by_lower = {one.lower(): one for one in known.get(label, ())}
     if operator == "=" and (near := nearest(value.lower(), by_lower)):
         value = by_lower[near]

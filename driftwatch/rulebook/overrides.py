@@ -132,7 +132,12 @@ def _note_no_rule(
     alerts: Collection[str],
 ) -> None:
     """Note that it fits no rule: its alert or its labels are wrong."""
-    alert, named = override.alert, [rule.id for rule in rules if rule.alert == override.alert]
+    alert = override.alert
+    named = [
+        rule.id if "severity=" in rule.id else f"{rule.id} ({rule.severity})"
+        for rule in rules
+        if rule.alert == alert
+    ]
     if alert == _STAND_INS["alert"] or (alert in alerts and not named):
         return  # the override, or the rule, has problems of its own
     if named:

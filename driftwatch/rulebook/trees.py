@@ -42,8 +42,8 @@ class NodeInFile(RulePart):
     """A node as written."""
 
     MISSING: ClassVar[Mapping[str, str]] = {
-        "yes": "the answer yes leads to no node or leaf",
-        "no": "the answer no leads to no node or leaf",
+        "yes": "yes: is missing, so this answer leads nowhere",
+        "no": "no: is missing, so this answer leads nowhere",
     }
 
     question: str
@@ -84,7 +84,7 @@ class LeafInFile(RulePart):
         if self.kind == "change" and self.knob is None:
             raise fault("missing-key", "a leaf of kind change needs a knob")
         if self.kind == "none" and self.advice is None:
-            raise fault("missing-key", "a leaf of kind none needs advice")
+            raise fault("missing-key", "a leaf of kind none needs advice", "advice: what to do")
         if self.kind != "change" and self.knob is not None:
             message = f"a leaf of kind {self.kind} changes no knob"
             raise fault("value", message, inner=("knob",))
@@ -267,7 +267,12 @@ def _check_walks(
         last = max(n for n, name in enumerate(circle) if name in nodes)
         target = [*circle, circle[0]][last + 1]
         key = "yes" if tree.nodes[circle[last]].yes == target else "no"
-        file.add(place_of(nodes[circle[last]][1], (key,)), "cycle", message)
+        file.add(
+            place_of(nodes[circle[last]][1], (key,)),
+            "cycle",
+            message,
+            "lead one of these answers to a leaf",
+        )
     for what, mappings in (("node", nodes), ("leaf", leaves)):
         for name, (place, _) in mappings.items():
             if name not in reached and name != UNDETERMINED:

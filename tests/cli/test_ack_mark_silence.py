@@ -128,6 +128,7 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
         ("pol:rag-8b", "silence pool=rag-8b severity=page --for"),
         ("rag-8b", "silence pool=rag-8b severity=page --for"),
         ("pool=x", "no pool is called x; known: pa, rag-8b"),
+        ("severity=critical", "silence severity=page severity=page"),
         ("alert=EngineStuck", None),
         ("alert=OfAnEarlierRule", None),
         ("instance=gpu-a:8000", None),
