@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 STATS_DISABLED = (
     "stats disabled (--disable-log-stats): the server answers but exports no vllm: metric"
 )
+# of a Prometheus, which has names of other times as well
+NO_SERIES = "no vllm: series: stats disabled (--disable-log-stats), or not a vLLM server"
 NOT_AN_ENGINE = (
     "not a vLLM engine's page: its vllm: series are those of a router, none is of an engine"
 )
@@ -75,6 +77,7 @@ _FIXES = {
         "start vLLM without --disable-log-stats; if another program answers there, give the "
         "address of the vLLM server"
     ),
+    NO_SERIES: "start vLLM without --disable-log-stats; leave other programs out with match",
     NOT_AN_ENGINE: "give the addresses of the vLLM servers behind the router",
     **{_reason(prefix): fix for prefix, (_, fix) in _EXPORTERS.items()},
     _NAMELESS: "give the address of a vLLM server, usually port 8000",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Flags, Floats, Integers
+from driftwatch.arrays import Floats, Integers
 from driftwatch.collect.histograms import Histograms
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
 from driftwatch.collect.samples import NONE, Attempt, Samples, SourceMemory, series_text
@@ -31,7 +31,6 @@ from driftwatch.model import TargetKey
 _BAD, _TWICE = -1.0, -2.0
 _SHOWN_DOUBTS = 3
 _FAR = np.iinfo(np.int64).max
-_CONFIGURED_TWICE = "vllm:cache_config_info has several series with different labels: read the last"
 # columns of one query, and why they may be missing
 Unread = Sequence[tuple[Sequence[str], str]]
 
@@ -82,7 +81,6 @@ class _Scrapes:
         own, process = servers.engine_numbers()
         per_engine = servers.per_engine[slot]
         engine = np.where(per_engine, own[unit], NONE)
-        self._note_unlabelled(unit, slot, per_engine & (engine == NONE))
         read = servers.is_read[unit]
         parts = [(np.flatnonzero((engine != NONE) & read), engine)]
         shared = np.flatnonzero(~per_engine & read)
@@ -139,18 +137,6 @@ class _Scrapes:
 
     def _code(self, engine: Any, time: Any) -> Any:
         return (engine << self._bits) + (time - self._first)
-
-    def _note_unlabelled(self, unit: Integers, slot: Integers, unlabelled: Flags) -> None:
-        """Name the series without an engine label on pages of several engines."""
-        pairs = {(int(unit[i]), int(slot[i])) for i in np.flatnonzero(unlabelled)}
-        for number, which in sorted(pairs):
-            of = self._servers.units[number]
-            name = self._servers.name_of(of.server)
-            if name is not None:
-                count = len(self._servers.engines_of(name))
-                text = series_text(self._servers.slots[which], of)
-                why = f"{text} carries no engine label on a page of {count} engines"
-                self._servers.problems.append(SourceProblem(name, why))
 
     def _note_scrapes(self) -> None:
         """What is wrong with scrapes as a whole, once for all engines of each."""
@@ -259,8 +245,6 @@ class _Scrapes:
         texts: list[str | None] = [None] * len(self._rows)
         rows = np.searchsorted(self._rows, self._configured).tolist()
         for row, text in zip(rows, self._texts, strict=True):
-            if texts[row] not in (None, text):
-                self._note(row, _CONFIGURED_TWICE)
             texts[row] = text
         return pl.Series(texts, dtype=pl.String)
 

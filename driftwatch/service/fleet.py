@@ -43,7 +43,7 @@ class DatabaseClock:
         return self._own.now() + self._ahead
 
 
-class Fleet:
+class Fleet(Worker):
     """One process of several that do the service's jobs.
 
     Args:
@@ -78,27 +78,19 @@ class Fleet:
             name: Task(task.queue, task.function, (crons or {}).get(name, task.cron))
             for name, task in tasks.items()
         }
-        self._worker = Worker(place, changed, heartbeat_seconds, self._look)
+        super().__init__(place, changed, heartbeat_seconds, self._look)
 
     def start(self) -> None:
         """Take jobs until :meth:`stop`."""
         self._service.listen_to_slack()
         self._service.outbox.start()
-        self._worker.start()
+        super().start()
 
     def stop(self) -> None:
         """Finish the jobs under way."""
         self._service.end_waiting()
-        self._worker.stop()
+        super().stop()
         self._service.stop()
-
-    def why_unhealthy(self) -> str | None:
-        """Why the process should be restarted; None = it should not."""
-        return self._worker.why_unhealthy()
-
-    def why_not_ready(self) -> str | None:
-        """Why it does no jobs; None = it does."""
-        return self._worker.why_not_ready()
 
     def _look(self) -> None:
         self._clock.look()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DriftwatchError, Problem
 from driftwatch.incidents.planner import FIRST_RECEIVER
-from driftwatch.model import Severity
 from driftwatch.pipeline.plan import Plan
 from driftwatch.receivers.registry import Receiver, receivers_of, subscriptions_of
 from driftwatch.rulebook.book import read_rulebook
@@ -23,7 +22,6 @@ AT_START = (
     "database_password_file", "listen", "report",
     "heartbeat",
 )  # fmt: skip
-_SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 Checked = tuple[Settings, Plan, list[Receiver]]
 
 
@@ -67,7 +65,6 @@ class Reload:
         self._config, self._adopt, self._log = config, adopt, log
         self._metrics, self._clock = metrics, clock
         self._started, self._plan = settings, plan
-        self._receivers: dict[str, str] = {}
         self._note_routes(settings, plan)
         metrics.note_reload(good=True, at=clock.now())
 
@@ -98,28 +95,11 @@ class Reload:
         self._plan = plan
 
     def _note_routes(self, settings: Settings, plan: Plan) -> None:
-        """Log who gets pages, tickets and notices, where that changed; warn of nobody."""
+        """Warn where nobody gets a page."""
         routes = plan.routes_to(subscriptions_of(settings))
-        each = {f"{one}s": _names(routes.of_severity(one).receivers) for one in _SEVERITIES}
-        own = {"pools": routes.of_pools, "rules": routes.of_rules}
-        each |= {key: text for key, of in own.items() if (text := _named(of, routes.names))}
-        if each == self._receivers:
-            return
-        self._receivers = each
-        self._log.info("receivers", **each)
         if routes.of_severity("page").reaches_nobody:
             why = "no receiver takes pages" if routes.names else "there are no receivers"
             self._log.warning("nobody gets a page", reason=why, help=FIRST_RECEIVER)
-
-
-def _named(of: Mapping[str, Collection[str]], every: Collection[str]) -> str:
-    """``chat: oncall, desk; rag: desk``: the receivers that pools or rules name."""
-    there = {name: [one for one in each if one in every] for name, each in of.items()}
-    return "; ".join(f"{name}: {_names(each)}" for name, each in there.items() if each)
-
-
-def _names(receivers: Sequence[str]) -> str:
-    return ", ".join(receivers) or "nobody"
 
 
 def _words(problem: Problem) -> dict[str, str]:

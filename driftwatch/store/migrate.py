@@ -61,7 +61,7 @@ def schema_revision(connection: Connection, place: Place) -> str | None:
     return None
 
 
-def check_revision(revision: str | None, place: Place, written_by: str | None) -> None:
+def check_revision(revision: str | None, place: Place) -> None:
     """Refuse a schema that this version cannot work on.
 
     Raises StoreError: ``older-schema``, or ``other-schema`` for one that no migration leads from.
@@ -77,10 +77,9 @@ def check_revision(revision: str | None, place: Place, written_by: str | None) -
             help_text=_upgrade_command(place),
         )
     raise StoreError(
-        f"database {place} has schema {revision}, and none that leads to {SCHEMA_REVISION}"
-        + (f"; it was written by driftwatch {written_by}" if written_by else ""),
+        f"database {place} has schema {revision}, and none that leads to {SCHEMA_REVISION}",
         code="other-schema",
-        help_text=f"use that version again, or another database: driftwatch {__version__} "
+        help_text=f"use the version that wrote it, or another database: driftwatch {__version__} "
         "upgrades no database of an earlier version",
     )
 
@@ -113,14 +112,12 @@ def upgrade(engine: Engine, place: Place) -> tuple[str | None, str]:
             upgrade_queue(connection)
             return before, before
         if before is not None and before not in _known_revisions():
-            check_revision(before, place, written_by(connection))
+            check_revision(before, place)
         if before is None:
             _make_tables(connection)
         else:
             _migrate(connection)
         upgrade_queue(connection)
-        connection.execute(meta.delete().where(meta.c.name == "upgraded_by"))
-        connection.execute(meta.insert().values(name="upgraded_by", value=__version__))
     return before, SCHEMA_REVISION
 
 
@@ -170,16 +167,6 @@ def upgrade_database(database: str | Path | Place) -> tuple[str | None, str]:
             return upgrade(engine, place)
     finally:
         engine.dispose()
-
-
-def written_by(connection: Connection) -> str | None:
-    """The driftwatch version that last upgraded this database."""
-    if not inspect(connection).has_table("meta"):
-        return None
-    version = connection.execute(
-        text("SELECT value FROM meta WHERE name = :name"), {"name": "upgraded_by"}
-    ).scalar()
-    return None if version is None else str(version)
 
 
 def _known_revisions() -> frozenset[str]:

@@ -23,7 +23,7 @@ from driftwatch.store.database import (
     require_place,
 )
 from driftwatch.store.deliveries import Deliveries
-from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
+from driftwatch.store.migrate import check_revision, schema_revision, upgrade
 from driftwatch.store.sqlite import memory_engine, tick_lock
 from driftwatch.store.tables import NO_BATCH, metadata
 from driftwatch.store.tables import memory as memory_table
@@ -66,8 +66,7 @@ class IncidentStore(Actions, Deliveries, Silences):
                     upgrade(engine, place)
                 else:
                     with reading(engine) as connection:
-                        revision = schema_revision(connection, place)
-                        check_revision(revision, place, written_by(connection))
+                        check_revision(schema_revision(connection, place), place)
         except BaseException:
             engine.dispose()
             raise

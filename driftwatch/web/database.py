@@ -30,7 +30,7 @@ from driftwatch.store.database import (
 from driftwatch.store.history import baseline_of, in_force
 from driftwatch.store.incidents import stored_incident, stored_page
 from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, PoolNow, ServerNow
-from driftwatch.store.migrate import check_revision, schema_revision, written_by
+from driftwatch.store.migrate import check_revision, schema_revision
 from driftwatch.store.store import Store
 from driftwatch.store.tables import baselines, incidents, latest_pools, latest_servers, reports
 
@@ -246,7 +246,7 @@ def _opened(place: Place, *, writes: bool) -> WebStore:
 
     try:
         with named_failures(place), reading(engine) as connection:
-            check_revision(schema_revision(connection, place), place, written_by(connection))
+            check_revision(schema_revision(connection, place), place)
     except StoreError:
         engine.dispose()
         raise

@@ -162,8 +162,7 @@ def test_a_pod_that_is_replaced_under_its_name_has_another_image() -> None:
         ({}, [info(OLD)], None),  # nothing says which pod it is
         ({**POD, "pod": "other"}, [info(OLD)], None),
         (POD, [], None),  # no kube-state-metrics
-        (POD, [info(OLD), info("istio/proxy:1", "istio-proxy")], OLD),
-        (POD, [info("corp/llm:7", "main"), info("istio/proxy:1", "istio-proxy")], None),
+        (POD, [info(OLD), info("istio/proxy:1", "istio-proxy")], None),
         (
             {**POD, "container": "main"},
             [info("corp/llm:7", "main"), info("x:1", "y")],

@@ -52,8 +52,7 @@ class PrometheusAsker:
     question, from its start to its last byte; ``headers``: sent with each question (a tenant, for
     example); ``bearer_token``: sent as ``Authorization: Bearer``; a callable is called before each
     question, so that a token that was exchanged is used at once; ``verify``: check TLS
-    certificates: True, or a file of authorities; ``params``: parameters that stand in the URL of
-    each question, beside those that the address has.
+    certificates: True, or a file of authorities.
     ``host``: host:port of the address; ``warnings``: of the last answer; with any, some of what was
     asked for is missing; ``date``: the server's time of the last answer, to the second.
     Raises UsageError: not an http or https address, a time-out that is not above 0, or two kinds of
@@ -69,7 +68,6 @@ class PrometheusAsker:
         bearer_token: str | Callable[[], str | None] | None = None,
         basic_auth: tuple[str, str] | None = None,
         verify: bool | str = True,
-        params: Mapping[str, str] | None = None,
     ) -> None:
         address_of(url if "://" in url else f"://{url}", "http://host:9090")
         self.host = urlsplit(url).netloc.rpartition("@")[2]
@@ -86,7 +84,7 @@ class PrometheusAsker:
         self._patience = f"{max(1, round(timeout_seconds * 1000))}ms"
         bounds = replace(BOUNDS, read_seconds=timeout_seconds, total_seconds=timeout_seconds)
         self._session = PrometheusSession(bounds, verify=verify)
-        self._session.params = dict(parse_qsl(query)) | dict(params or {})
+        self._session.params = dict(parse_qsl(query))
         self._api = PrometheusConnect(
             url=url.rstrip("/"),
             headers=dict(headers or {}),

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.doubles import without_doubles
-from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.collect.foreign import NO_SERIES
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
 from driftwatch.collect.prometheus.query import (
@@ -23,7 +23,7 @@ from driftwatch.collect.prometheus.query import (
     time_of,
     unix_ms,
 )
-from driftwatch.collect.prometheus.targets import PodImages, look_for_prefixes, why_no_vllm
+from driftwatch.collect.prometheus.targets import PodImages, look_for_prefixes
 from driftwatch.collect.registry import SERVER_SERIES, VLLM, Labels, short_name
 from driftwatch.collect.rows import scrape_rows
 from driftwatch.collect.samples import Attempt, SourceMemory
@@ -118,7 +118,6 @@ class PrometheusSource:
         self._known = SourceMemory()
         self._prefixes: frozenset[str] = frozenset((VLLM,))  # of vLLM's names
         self._looked_ms: int | None = None  # when they were looked for
-        self._foreign: dict[str, str] = {}  # instance without a vllm: series → what it is
         self._images = PodImages()
         self._reader = Reader()
 
@@ -180,7 +179,6 @@ class PrometheusSource:
             request.problems += [problem for problem in own_answer.problems if problem.lost]
             scrapes = own_answer.scrapes
         problems = folded((*request.problems, *listed.problems))
-        scrapes = self._with_foreign_reasons(scrapes)
         targets = {**listed.targets, **self._targets}
         return Collected(scrapes, targets, problems, silent=doubt)
 
@@ -253,7 +251,7 @@ class PrometheusSource:
         first = failures[0]
         if all(failures) and reader.samples.is_empty:
             raise _NotRead(first)
-        silent = f"no vllm: series was read ({first})" if first else STATS_DISABLED
+        silent = f"no vllm: series was read ({first})" if first else NO_SERIES
         collected = scrape_rows(
             reader.samples,
             attempts,
@@ -284,21 +282,6 @@ class PrometheusSource:
         if question.columns:
             request.unread.append((question.columns, error_text(doubt)))
         return error_text(doubt)
-
-    def _with_foreign_reasons(self, scrapes: pl.DataFrame) -> pl.DataFrame:
-        """Rows without a ``vllm:`` series, with the program that their target is as the reason."""
-        silent = set(scrapes.filter(pl.col("reason") == STATS_DISABLED)["instance"])
-        if not silent:
-            return scrapes
-        self._foreign |= why_no_vllm(self._asker, silent - self._foreign.keys())
-        what = pl.col("instance").replace_strict(
-            self._foreign, default=None, return_dtype=pl.String
-        )
-        return scrapes.with_columns(
-            reason=pl.when(pl.col("reason") == STATS_DISABLED)
-            .then(pl.coalesce(what, "reason"))
-            .otherwise("reason")
-        )
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """The targets of a store: they keep their names."""

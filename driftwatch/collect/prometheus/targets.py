@@ -60,7 +60,6 @@ def why_no_vllm(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tu
 
 
 _CONTAINERS = "kube_pod_container_info"
-_VLLM = "vllm"  # in the name or image of its container, where its labels do not name that
 
 
 class PodImages:
@@ -98,7 +97,10 @@ class PodImages:
                 if (container := labels.get("container")) and (image := labels.get("image")):
                     of_pod.setdefault(container, set()).add(image)
             for place in set(places.values()):
-                images = _own_images(found.get(place[:2], {}), place[2])
+                containers = found.get(place[:2], {})
+                # without a label of the container only that of the pod's only one is known
+                only = next(iter(containers)) if len(containers) == 1 else ""
+                images = containers.get(place[2] or only, ())
                 if len(images) == 1:  # of a pod that is just being replaced both are there
                     self._image_of[place] = next(iter(images))
         images_of = {key: self._image_of.get(place) for key, place in places.items()}
@@ -108,15 +110,3 @@ class PodImages:
             else one
             for key, one in targets.items()
         }
-
-
-def _own_images(containers: Mapping[str, set[str]], own: str) -> set[str]:
-    """Images of the container that the server runs in; none where that is not known."""
-    if own or len(containers) <= 1:
-        return containers.get(own, set()) if own else next(iter(containers.values()), set())
-    named = [
-        images
-        for name, images in containers.items()
-        if _VLLM in name.lower() or any(_VLLM in image.lower() for image in images)
-    ]
-    return named[0] if len(named) == 1 else set()
