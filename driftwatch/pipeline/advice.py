@@ -129,14 +129,14 @@ def advise(
             answer = evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id)
             finding = with_advice(finding, answer)
             if incident.severity == "notice":
-                finding = _of_notice(finding, answer.answer)
+                finding = of_notice(finding, answer.answer)
             if finding.advice is answer.answer.advice:
                 advices.append(answer)
         settled[incident.id] = finding
     return settled, tuple(advices)
 
 
-def _of_notice(finding: Finding, answer: Answer) -> Finding:
+def of_notice(finding: Finding, answer: Answer) -> Finding:
     """A notice advises an action only where a target is missed, or where the load exceeds the
     capacity and no more requests are measured in target than simulated.
     """

@@ -57,9 +57,9 @@ def enough_replicas(
     situation: Situation, limit: float | None, knobs: Knobs = _TODAY
 ) -> Candidate | None:
     """One replica more than today at least: the fewest of at most four numbers, from those that
-    serve this demand to those that serve the highest of the draws, that meet the targets; else the
-    most of them. None = far too many, or ``limit`` (capacity of each with these knobs, requests a
-    second) is unknown or 0.
+    serve this demand to one more than serve the highest of the draws, that meet the targets; else
+    the most of them. None = far too many, or ``limit`` (requests a second that each serves in target
+    with these knobs) is unknown or 0.
     """
     have, row = situation.question.replicas or 1, None
     if not limit:
@@ -68,7 +68,7 @@ def enough_replicas(
         max(have + 1, replicas_for(times * have * situation.offered, limit))
         for times in (1.0, max(draw.demand for draw in situation.outlook.draws))
     )
-    for n in dict.fromkeys(np.linspace(least, most, _NUMBERS).round()):
+    for n in dict.fromkeys(np.linspace(least, most + 1, _NUMBERS).round()):
         if n > _MOST_TIMES_REPLICAS * have:
             break
         more = with_what_if(situation, {**knobs, REPLICAS: float(n)}, None)

@@ -89,6 +89,10 @@ class Case:
         ]
         return f" (rough: simulated {' and '.join(off)})" if off else ""
 
+    def gained(self, then: Candidate) -> str:
+        """As ``+21 points``, from today's share in target."""
+        return points((then.in_target_ratio or 0.0) - (self.today.in_target_ratio or 0.0))
+
     def now(self, knobs: Knobs) -> dict[str, float | None]:
         """Today's values of some knobs."""
         today = self.situation.settings.configurations[0]
@@ -121,7 +125,7 @@ def changed(
     # a queue that grows leaves fewer in target later
     hour = " in the first hour" if is_overloaded(case, then) else ""
     load = f"at {rate(situation.offered)} per server"
-    gained = f" ({points(gain.mean)})" if falls_short(case, then) else ""
+    gained = f" ({case.gained(then)})" if falls_short(case, then) else ""
     brings = f"forecast: {share_in_target(share, situation.slo)}{hour} {load}{gained}{case.doubt}"
     still = f"{percent(1 - share)} of requests still miss a target"
     not_cured = (still,) if share < case.share else ()
@@ -220,7 +224,7 @@ def why_replicas(case: Case, choice: Option) -> tuple[Reason, str | None]:
     then = choice.row
     share = share_in_target(then.in_target_ratio or 0.0, case.situation.slo)
     text = f"they suffice with today's settings; the best change alone brings {share}"
-    move = f"set {_moves(case, then.knobs)}: forecast {share} ({points(choice.gain.mean)})"
+    move = f"set {_moves(case, then.knobs)}: forecast {share} ({case.gained(then)})"
     return Reason("replicas_suffice", text), move if keeps_time_per_token(case, then) else None
 
 

@@ -21,7 +21,7 @@ from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Advice, Diagnosis, Finding, KnobMove, Limit, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
-from driftwatch.pipeline.advice import advise, own_advice
+from driftwatch.pipeline.advice import advise, of_notice, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import with_last_load
 from driftwatch.pipeline.minutes import PastMinutes
@@ -30,7 +30,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.recommend import advise as advising
-from driftwatch.recommend.advice import Answer, Gate, Question
+from driftwatch.recommend.advice import Answer, Candidate, Gate, Question
 from driftwatch.service.replay import Ticks
 from driftwatch.service.timing import BoundedQuestions
 from driftwatch.signals.minutes import minutes
@@ -246,6 +246,24 @@ def test_what_drains_a_server_asks_for_the_room_of_the_others(
     assert (with_last_load(None, room), with_last_load(None, {"of_targets": 2.0})) == (room, None)
     # a slow engine fills its batch: that a limit is full is no cause beside it
     assert message_facts(firing[0].incident, finding, at).cause == "replica_slow "
+
+
+@pytest.mark.parametrize(
+    ("least", "action", "capacity"),
+    [(0.93, "no_action", None), (0.7, "change", 6.48), (None, "change", 6.48)],
+)
+def test_a_notice_claims_no_overload_that_the_measured_share_contradicts(
+    least: float | None, action: str, capacity: float | None
+) -> None:
+    """It said "1.2 % above what 5 servers serve" (74 % in target) where 93 to 98 % were."""
+    said = CHANGE_NOTHING.model_copy(update={"capacity_requests_per_second": 6.48})
+    seen = {"slo_missed": None, "ttft_in_target_10m_ratio": least, "tpot_in_target_10m_ratio": None}
+    finding = Finding("LengthDrift", MOMENT.target, AT, seen, advice=said)
+    today = Candidate({}, in_target_ratio=0.74, capacity_requests_per_second=6.48)
+    answer = Answer(at=AT, advice=said, today=today, offered_requests_per_second=6.56)
+    advice = of_notice(finding, answer).advice
+    assert advice is not None
+    assert (advice.action, advice.capacity_requests_per_second) == (action, capacity)
 
 
 CHANGE_NOTHING = Advice(action="change", reason=Reason("other", "nothing was said"))
