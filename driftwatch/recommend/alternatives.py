@@ -58,8 +58,8 @@ def enough_replicas(
 ) -> Candidate | None:
     """One replica more than today at least: the fewest of at most four numbers, from those that
     serve this demand to one more than serve the highest of the draws, that meet the targets; else
-    the most of them. None = far too many, or ``limit`` (requests a second that each serves in target
-    with these knobs) is unknown or 0.
+    the most of them. None = far too many, or ``limit`` (requests a second that each serves with these
+    knobs in target) is unknown or 0.
     """
     have, row = situation.question.replicas or 1, None
     if not limit:
