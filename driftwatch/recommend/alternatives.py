@@ -56,10 +56,11 @@ def alternatives(situation: Situation, today: Candidate) -> list[Candidate]:
 def enough_replicas(
     situation: Situation, limit: float | None, knobs: Knobs = _TODAY
 ) -> Candidate | None:
-    """One replica more than today at least: the fewest of at most four numbers, from those that
-    serve this demand to one more than serve the highest of the draws, that meet the targets; else
-    the most of them. None = far too many, or ``limit`` (requests a second that each serves with these
-    knobs in target) is unknown or 0.
+    """One replica more than today at least: the fewest that meet the targets, of at most four
+    numbers between those that serve this demand and one more than serve the highest of the draws;
+    else the most of them. None = far too many, or ``limit`` is unknown or 0.
+
+    ``limit``: requests a second that each serves in target with these knobs.
     """
     have, row = situation.question.replicas or 1, None
     if not limit:
