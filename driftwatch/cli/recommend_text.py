@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 
 from driftwatch.cli.printer import table_lines, wrapped
-from driftwatch.notify.advice import setting_change, vllm_arguments
+from driftwatch.notify.advice import change_texts, setting_change, vllm_arguments
 from driftwatch.numbers import change, figure, percent, rate, span
 from driftwatch.recommend.advice import FIGURES, TOLERANCE, Answer, Candidate
 from driftwatch.recommend.alternatives import REPLICAS
@@ -89,11 +89,8 @@ def _answer(advice: Answer, name: str) -> str:
         set_to = setting_change(answer)
         return f"{name}: nothing to do now, {answer.why}. Before more load comes, set {set_to}"
     if answer.action == "change":
-        do = f"set {setting_change(answer)}"
-        if answer.instead:
-            do = f"{answer.instead[0].split(': ')[0]} and {do}"
-        brings = next(_effects(advice), answer.why)
-        return f"{name}: {do}. {brings[:1].upper()}{brings[1:]}"
+        do, brings = change_texts(answer)[0], next(_effects(advice), answer.why)
+        return f"{name}: {do[:1].lower()}{do[1:]}. {brings[:1].upper()}{brings[1:]}"
     if answer.action == "insufficient":
         ways = settles(advice)
         return f"No advice for {name}: {answer.why}{f'. Give {ways}' if ways else ''}"

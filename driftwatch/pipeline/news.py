@@ -16,7 +16,7 @@ from driftwatch.diagnose.states import NO_LIMIT
 from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.incident import Incident, LastMessage
 from driftwatch.model import Advice, Finding
-from driftwatch.notify.advice import first_choices, setting_change
+from driftwatch.notify.advice import change_texts
 from driftwatch.notify.headline import ADVICE_NOW
 from driftwatch.notify.page import REFRESH_EVERY, Page
 from driftwatch.notify.phrases.limits import MANY_GAVE_UP, missed
@@ -235,9 +235,8 @@ def _short_text(advice: Advice | None) -> str:
     if advice is None or advice.action == "insufficient":
         return "none yet"
     if advice.action == "change":
-        change = f"set {setting_change(advice).replace(' (inferred)', '')}"  # line 1 is cut at it
-        firsts = [one[:1].lower() + one[1:] for one in first_choices(advice)]
-        return " and ".join([*firsts[-1:], change])
+        text = change_texts(advice)[min(1, len(advice.instead))].replace(" (inferred)", "")
+        return f"{text[:1].lower()}{text[1:]}"
     if advice.action == "no_action":
         return "nothing to do"
     if advice.instead:
