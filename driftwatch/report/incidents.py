@@ -173,7 +173,8 @@ def problem(family: str, incidents: Sequence[Incident]) -> str:
         return next((text for text in full if text), "requests wait")
     # as the first page said it: a person has read that number
     texts = [page.first_problem or next(iter(page.phrases.problem), "") for page in pages]
-    text = clean(next(filter(None, texts), incidents[0].alert)).split(", ")[0]
+    text = clean(next(filter(None, texts), incidents[0].alert))
+    text = re.split("[,;] ", text)[0]
     text = _SO_LONG.sub("", text)  # the row says for how long
     why = next(filter(None, map(diagnosis_of, incidents)), None)
     meaning = "" if why is None else clean(why.meaning or "").partition(";")[0]

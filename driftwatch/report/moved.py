@@ -141,7 +141,7 @@ def _row(material: Material, cause: Cause) -> Moved:
     made = _verifications(material, cause, start, end)
     # a release is no answer to longer lengths
     came = [one for one in made if family == _TRAFFIC and one.change.kind == "release"]
-    changed = release + [one for one in made if one not in came]
+    changed = release + [one for one in made if one not in (*came, *release)]
     subjects = {subject_of(one) for one in episodes}
     meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
     again = restarts_of(material, episodes, end, drift).filter(pl.col("end") > start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -117,7 +118,7 @@ RELEASE = verification(
     forecast=None,
 )
 OLDER = Diagnosis("t", "version_change", (), advice="Roll back", meaning="slower at equal load")
-SLOWER = {"diagnosis": OLDER, "first_problem": "21 % slower at equal load"}
+SLOWER = {"diagnosis": OLDER, "first_problem": "21 % slower at equal load; max_num_seqs is full"}
 BLAMES = _opened("SlowerAtEqualLoad", DRAIN, SLOWER)
 _UNJUDGED = [
     cell(10, end=OPEN - timedelta(minutes=10 * n), **{"load outside the baseline": 600.0})
@@ -238,6 +239,14 @@ _AGAIN = [
 def test_what_waits_for_a_person(material: dict[str, Any], kind: str, what: str) -> None:
     (decision,) = reported(**material).for_you
     assert (decision.kind, decision.what) == (kind, what)
+
+
+def test_a_release_that_came_to_slow_servers_counts_once() -> None:
+    late = RELEASE.model_copy(update={"change": replace(RELEASE.change, at=OPEN + HOUR)})
+    servers = [one.model_copy(update={"since": OPEN + 2 * HOUR}) for one in BLAMES.servers]
+    slow = BLAMES.model_copy(update={"servers": tuple(servers)})
+    (row,) = reported(incidents=[slow], verifications=[late]).moved
+    assert row.done == "vllm 0.32.0 → 0.33.0 came Wed 22:59; not taken back"
 
 
 LONGER = {"prompt_tokens_count": 900.0, "ttft_seconds_count": 900.0}
