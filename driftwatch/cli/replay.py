@@ -80,7 +80,8 @@ class ReplayScreen:
             count = self._notices.total()
             parts.append(f"{plural(count, 'notice')} ({notices})")
         if parts:
-            print_wrapped(f"and {', '.join(parts)}; --all prints every page", "  ", piped_too=True)
+            text = f"not printed: {', '.join(parts)}; --all prints them"
+            print_wrapped(text, "  ", piped_too=True)
 
 
 @click.command(name="replay")
@@ -131,7 +132,9 @@ def command(
         except Unavailable as error:
             lost = error
     screen.close()
-    if pages and not as_json and database is None:
+    if database is not None:
+        print_note(f"{typed(database)} has the minutes, incidents and advice")
+    elif pages and not as_json:
         print_wrapped(
             "Nothing is kept: give replay --db FILE, and a next: command --db FILE too.",
             piped_too=True,

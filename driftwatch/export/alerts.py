@@ -125,15 +125,18 @@ def _alerts(rule: Rule) -> Iterator[Alert]:
     """One alert, or one for the pools of each override and one for the others."""
     others = ""
     for one in rule.overrides:
-        pattern = quoted("|".join(re.escape(name).replace(r"\*", ".*") for name in one.pools))
+        names = (re.escape(name).replace(r"\*", ".*") for name in one.pools)
+        is_one = len(one.pools) == 1 and "*" not in one.pools[0]
+        pattern = quoted(one.pools[0] if is_one else "|".join(names).replace(r"\-", "-"))
+        like, unlike = ("=", "!=") if is_one else ("=~", "!~")
         if one.rule.enabled:
             # the label keeps it apart from the rule's own alert
             labels = {**rule.labels, OVERRIDE_LABEL: ",".join(one.pools)}
             there = one.rule.model_copy(update={"labels": labels})
-            yield Alert(there, rule.id, f"pool=~{pattern}{others}")
+            yield Alert(there, rule.id, f"pool{like}{pattern}{others}")
         if "*" in one.pools:
             return  # no other pool is left
-        others += f",pool!~{pattern}"
+        others += f",pool{unlike}{pattern}"
     if rule.enabled:
         yield Alert(rule, rule.id, others[1:])
 

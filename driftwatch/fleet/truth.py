@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import yaml
 
 from driftwatch.fleet.scenario.model import Effect, Scenario
 from driftwatch.fleet.servers import host_of, instance_of, seconds_of, servers_of, uuids_of
@@ -88,9 +89,8 @@ def write_truth(scenario: Scenario, seed: int, folder: Path) -> None:
     (folder / TRUTH).write_bytes(
         orjson.dumps(truth_of(scenario, seed), option=orjson.OPT_INDENT_2) + b"\n"
     )
-    # JSON is YAML, and orjson writes the same bytes everywhere
-    settings = orjson.dumps(configuration_of_pool(scenario), option=orjson.OPT_INDENT_2)
-    (folder / CONFIGURATION).write_bytes(settings + b"\n")
+    settings = yaml.safe_dump(configuration_of_pool(scenario), sort_keys=False, width=100)
+    (folder / CONFIGURATION).write_text(settings, encoding="utf-8")
 
 
 def _effect_facts(scenario: Scenario, effect: Effect) -> Mapping[str, Any]:

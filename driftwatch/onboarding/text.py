@@ -161,7 +161,8 @@ def _beside_pools(inventory: Inventory) -> list[str]:
         notes.append(
             f"{scrapes} of a server that is scraped already: "
             f"{_first([server.instance for server in twice])} is also scraped as "
-            f"{_short(twice[0].also[0])}, read once; drop one of the jobs"
+            f"{_short(twice[0].also[0])}, read once; drop one of the "
+            f"{'jobs' if 'job=' in twice[0].also[0] else 'addresses'}"
         )
     for prefix in sorted(inventory.prefixes):
         notes.append(f"vLLM's metrics under the prefix {prefix} are read as vllm:")
