@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from driftwatch.fleet.scenario.file import scenario_named
 from driftwatch.fleet.truth import write_truth
 from truth_judge.commands import Case
@@ -71,7 +73,7 @@ def case_of(folder: Path, name: str, draw: str) -> Case:
 
 def _share_of_target(folder: Path) -> float | None:
     """Share of requests that must meet the target of their first token; None = it is not known."""
-    slo = json.loads((folder / CONFIGURATION).read_text())["pools"][0].get("slo", {})
+    slo = yaml.safe_load((folder / CONFIGURATION).read_text())["pools"][0].get("slo", {})
     return float(slo.get("share", 0.95)) if "ttft_seconds" in slo else None
 
 

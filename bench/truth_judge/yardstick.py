@@ -7,7 +7,6 @@ share of minutes in which requests wait, shares in target from buckets, and one 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import yaml
 from scipy.optimize import nnls
 
 from truth_judge.commands import Case
@@ -40,7 +40,7 @@ Minutes = dict[str, Floats]
 def judged(case: Case) -> tuple[Finding, ...]:
     """What it says of a case with a baseline."""
     assert case.reference is not None
-    settings = json.loads((case.recording / "driftwatch.yaml").read_text())["pools"][0]
+    settings = yaml.safe_load((case.recording / "driftwatch.yaml").read_text())["pools"][0]
     servers = {
         instance: _minutes(case.recording, instance, case, settings) for instance in case.instances
     }
