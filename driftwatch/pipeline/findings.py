@@ -120,10 +120,11 @@ def _with_condition_of_minute(
     return replace(finding, evidence={**finding.evidence, **known})
 
 
-# the mean of the servers with the same full limit
+# the mean of the servers with the same full limit; a queue stays that of the worst server
 _LIMIT_COLUMNS = (
-    *("limit_binding_share_10m_ratio", "binding_running_requests"),
-    *("binding_waiting_requests", "binding_kv_cache_usage_ratio"),
+    "limit_binding_share_10m_ratio",
+    "binding_running_requests",
+    "binding_kv_cache_usage_ratio",
 )
 _GIVEN_UP = "given_up_10m_low_ratio"
 _SUMMED = (
