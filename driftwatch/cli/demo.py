@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from driftwatch.fleet.scenario.model import Effect, Scenario
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.state import Outcome
-    from driftwatch.store.history import TargetAdvice
 
 _STORY = """\
 A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
@@ -127,7 +126,7 @@ def _play_recorded() -> None:
 
 
 def _show_outcome(outcome: Outcome) -> None:
-    """A line a minute, pages as they are sent, what an advice rests on."""
+    """A line a minute, and pages as they are sent."""
     from driftwatch.notify.minute_line import minute_line
     from driftwatch.receivers.sender import message_of
     from driftwatch.receivers.stdout import StdoutSender
@@ -140,21 +139,6 @@ def _show_outcome(outcome: Outcome) -> None:
             click.echo(_RULE)
             sender.send(message_of(transition.incident.page))
             click.echo(_RULE)
-    for answer in outcome.advices:
-        _show_basis(answer)
-
-
-def _show_basis(answer: TargetAdvice) -> None:
-    """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
-    from driftwatch.cli.recommend_text import basis
-    from driftwatch.notify.advice import vllm_arguments
-
-    click.echo("What its advice rests on (driftwatch recommend):\n")
-    for line in basis(answer.answer, answer.key.text):
-        click.echo(line)
-    if moves := answer.answer.advice.moves:
-        click.echo(f"\nvLLM     {vllm_arguments(moves)}")
-    click.echo(_RULE)
 
 
 def _list_scenarios() -> None:

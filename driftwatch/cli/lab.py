@@ -53,7 +53,6 @@ _LIMITS = {
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "the token budget",
     "kv_cache": "KV blocks",
-    "max_loras": "the cap on adapters",
     "other": "something else",
 }
 

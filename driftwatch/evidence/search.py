@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -30,12 +29,8 @@ def search(term: str, metric_name: MetricName = str) -> tuple[Column, ...]:
 
 
 def nearest(term: str, metric_name: MetricName = str) -> tuple[Column, ...]:
-    """The columns with most words of ``term``, else with similar words."""
-    words = words_of(term)
-    known = sorted({w for one in COLUMNS for text in _texts(one, metric_name) for w in text})
-    close = (difflib.get_close_matches(word, known, n=1) for word in words)
-    like = [match for matches in close for match in matches]
-    return (_best(words, metric_name) or _best(like, metric_name))[:_NEAREST]
+    """The columns with most words of ``term``."""
+    return _best(words_of(term), metric_name)[:_NEAREST]
 
 
 def _best(

@@ -54,7 +54,7 @@ from driftwatch.simulate.trial import Engine
 
 Floats = npt.NDArray[np.float64]
 
-# the stretch of a server that is in memory at a time: some 100,000 requests
+# the stretch of a server that is in memory at a time: some 100,000 requests, drawn together
 CHUNK_SECONDS = 21_600.0
 
 _TIMED_OUT = "timed out after 10 s"
@@ -128,11 +128,11 @@ class ServerRun:
         self._read_until = (0.0, 0.0)  # time of the last GPU reading, seconds in steps until then
         self._gpus: list[pl.DataFrame] = []
 
-    def chunks(self, length: float = CHUNK_SECONDS) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[Chunk]:
         """The whole run; the last scrapes of a chunk may come with the next one."""
         start = 0.0
         while start < self._scenario.duration:
-            end = min(start + length, self._scenario.duration)
+            end = min(start + CHUNK_SECONDS, self._scenario.duration)
             requests = self._traffic.requests(self._number, start, end)
             ended, read_until = [], start
             for number, life in enumerate(self._server.lives):
@@ -293,18 +293,12 @@ Progress = Callable[[float, float], None]
 _CHUNKS_A_DAY = round(86_400.0 / CHUNK_SECONDS)
 
 
-def generate(
-    scenario: Scenario, seed: int, *, chunk_seconds: float = CHUNK_SECONDS
-) -> Iterator[Chunk]:
-    """Every server's chunks, server by server, each in order of time.
-
-    ``chunk_seconds``: stretch in memory at a time; requests are drawn chunk by chunk, so another
-    length draws other requests.
-    """
+def generate(scenario: Scenario, seed: int) -> Iterator[Chunk]:
+    """Every server's chunks, server by server, each in order of time."""
     traffic = PoolTraffic.of(scenario, seed)
     for number in range(scenario.servers):
         run = ServerRun(scenario, seed, number, traffic)
-        yield from run.chunks(chunk_seconds)
+        yield from run.chunks()
 
 
 def generate_compact(

@@ -13,13 +13,14 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.fleet.scenario.demand import Change
 from driftwatch.fleet.scenario.model import Engine, Fault, Pool, Scenario, Serving
 from driftwatch.fleet.servers import concerns, generator
 from driftwatch.fleet.traffic_source import source_of
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Disturbance
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.kv_cache import num_gpu_blocks
+from driftwatch.simulate.kv_cache import capture_sizes, num_gpu_blocks
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.roofline import attention_flops_per_pair, roofline
 from driftwatch.simulate.step_time import StepTime
@@ -27,9 +28,7 @@ from driftwatch.simulate.trial import simulate
 
 Floats = npt.NDArray[np.float64]
 
-# vLLM's default cudagraph_capture_sizes (config/vllm.py): 1, 2, 4, then every 8th up to 256, every
-# 16th up to 512
-CAPTURE_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
+CAPTURE_SIZES = capture_sizes(256, 8192)  # vLLM's default sizes up to 512
 
 _GRID_SECONDS = 30.0  # steps of the wander and the ramps
 _STALL_SECONDS = (0.5, 5.0)
@@ -51,7 +50,8 @@ def step_time_of(engine: Engine, pool: Pool, factor: float = 1.0) -> StepTime:
     else:
         base = roofline(known_gpu, known_model, tensor_parallel=pool.gpus_per_replica)
         scale = factor * engine.times_roofline
-    pair = pair_seconds(pool) * engine.quadratic_ratio
+    flops_per_second = known_gpu.flops_per_second() * pool.gpus_per_replica  # at peak
+    pair = attention_flops_per_pair(known_model) / flops_per_second * engine.quadratic_ratio
     return StepTime(
         c0_seconds=base.c0_seconds * scale,
         c1_seconds_per_prefill_token=base.c1_seconds_per_prefill_token * scale,
@@ -63,12 +63,6 @@ def step_time_of(engine: Engine, pool: Pool, factor: float = 1.0) -> StepTime:
     )
 
 
-def pair_seconds(pool: Pool) -> float:
-    """Seconds of prefill attention for one (new token, earlier token) pair, at peak."""
-    flops = attention_flops_per_pair(model(pool.model))
-    return flops / (gpu(pool.gpu).flops_per_second() * pool.gpus_per_replica)
-
-
 def disturbance_of(scenario: Scenario, seed: int, number: int) -> Disturbance:
     """Jitter, wander, stalls and faults of one server, over the whole scenario."""
     engine = scenario.engine
@@ -77,9 +71,11 @@ def disturbance_of(scenario: Scenario, seed: int, number: int) -> Disturbance:
     edges = [f.at for f in own if f.kind in ("slowdown", "clock_throttle")]
     edges += [f.until for f in own if f.until is not None and f.kind != "wedge"]
     times = np.unique(np.concatenate([times, np.array(edges, dtype=float)]))
-    factors = wander(engine, generator(seed, "wander", number), times)
+    rng = generator(seed, "wander", number)
+    factors = np.exp(wander(engine.wander_sd_ratio, engine.wander_correlation, times, rng))
     for fault in own:
-        factors *= fault_factor(fault, times)
+        if fault.kind in ("slowdown", "clock_throttle"):
+            factors *= factor_of(fault, fault.factor or 1.0, times)
     stalls, durations = _stalls(scenario, generator(seed, "stalls", number))
     wedges = [f for f in own if f.kind == "wedge"]
     at = np.concatenate([stalls, [f.at for f in wedges]])
@@ -96,32 +92,39 @@ def disturbance_of(scenario: Scenario, seed: int, number: int) -> Disturbance:
     )
 
 
-def wander(engine: Engine, rng: np.random.Generator, times: Floats) -> Floats:
-    """A stationary AR(1) in the log of the step time, mean factor 1.
+def wander(
+    sd_ratio: float, correlation_seconds: float, times: Floats, rng: np.random.Generator
+) -> Floats:
+    """The logs of the factors of a slow wander: a stationary AR(1), mean factor 1.
 
     ``x[k+1] = rho x[k] + sqrt(1 - rho²) sd e`` with ``rho = exp(-dt / correlation)``: an
     Ornstein-Uhlenbeck process at the given times.
     """
-    sd = engine.wander_sd_ratio
     noise = rng.standard_normal(len(times))
-    rho = np.exp(-np.diff(times) / engine.wander_correlation)
+    rho = np.exp(-np.diff(times) / correlation_seconds)
     logs = np.empty(len(times))
-    logs[0] = now = sd * noise[0]
+    logs[0] = now = sd_ratio * noise[0]
     for k, (keep, fresh) in enumerate(zip(rho, noise[1:], strict=True), start=1):
-        now = keep * now + sd * np.sqrt(1.0 - keep * keep) * fresh
+        now = keep * now + sd_ratio * np.sqrt(1.0 - keep * keep) * fresh
         logs[k] = now
-    return np.exp(logs - sd * sd / 2.0)
+    return logs - sd_ratio * sd_ratio / 2.0
 
 
-def fault_factor(fault: Fault, times: Floats) -> Floats:
-    """The factor of a fault on step times at these times; 1 = no effect."""
-    if fault.kind not in ("slowdown", "clock_throttle") or fault.factor is None:
+def is_on(part: Fault | Change, times: Floats) -> npt.NDArray[np.bool_]:
+    """Whether a fault or a change lasts at these times."""
+    return (times >= part.at) & (times < (np.inf if part.until is None else part.until))
+
+
+def factor_of(part: Fault | Change, factor: float, times: Floats) -> Floats:
+    """A factor of a fault or a change at these times, with its ramp; 1 where it is not on."""
+    if factor == 1.0:
         return np.ones(len(times))
     up = np.ones(len(times))
-    if fault.ramp:
-        up = np.clip((times - fault.at) / fault.ramp, 0.0, 1.0)
-    during = (times >= fault.at) & (times < (fault.until or np.inf))
-    return np.where(during, np.exp(np.log(fault.factor) * up), 1.0)
+    if part.ramp:
+        up = np.clip((times - part.at) / part.ramp, 0.0, 1.0)
+    # 0 has no logarithm: such a change has no ramp
+    grown = np.full(len(times), 0.0) if factor == 0.0 else np.exp(np.log(factor) * up)
+    return np.where(is_on(part, times), grown, 1.0)
 
 
 def clock_ratio(scenario: Scenario, number: int, times: Floats) -> Floats:
@@ -129,7 +132,7 @@ def clock_ratio(scenario: Scenario, number: int, times: Floats) -> Floats:
     ratio = np.ones(len(times))
     for fault in scenario.faults:
         if fault.kind == "clock_throttle" and concerns(fault, number):
-            ratio /= fault_factor(fault, times)
+            ratio /= factor_of(fault, fault.factor or 1.0, times)
     return ratio
 
 
@@ -150,7 +153,7 @@ def is_wedged(
     wedged = np.zeros(len(times), dtype=bool)
     for fault in scenario.faults:
         if fault.kind == "wedge" and fault.at >= start_seconds and concerns(fault, number):
-            wedged |= (times >= fault.at) & (times < (fault.until or np.inf))
+            wedged |= is_on(fault, times)
     return wedged
 
 

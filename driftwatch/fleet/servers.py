@@ -167,8 +167,6 @@ def _without(
     return rest
 
 
-JOB, DCGM_JOB = "vllm", "dcgm"  # Prometheus jobs of the servers and of their GPUs' exporters
-KUBE_JOB, NAMESPACE, CONTAINER = "kube-state-metrics", "inference", "vllm"
 _PORT, _EXPORTER_PORT = 8000, 9400
 
 
@@ -211,7 +209,7 @@ def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:
 
 def pod_of(scenario: Scenario, number: int) -> dict[str, str]:
     """Labels of a server by Kubernetes' discovery and by kube-state-metrics."""
-    return {"namespace": NAMESPACE, "pod": host_of(scenario, number)}
+    return {"namespace": "inference", "pod": host_of(scenario, number)}
 
 
 def release_labels(vllm_version: str | None, image: str | None) -> dict[str, str]:

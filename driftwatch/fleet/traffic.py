@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.fleet.hidden_engine import capacity
+from driftwatch.fleet.hidden_engine import capacity, factor_of, is_on, wander
 from driftwatch.fleet.scenario.demand import Change, Season
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import Replica, generator, servers_of, servers_up
@@ -25,7 +25,7 @@ from driftwatch.simulate.requests import Requests, make_requests
 Floats = npt.NDArray[np.float64]
 
 _GRID_SECONDS = 10.0  # steps of the rate
-_WANDER_CORRELATION_SECONDS = 1800.0
+_WANDER_SECONDS = 1800.0  # correlation time of demand's slow wander
 _WEEK_HOURS = 168
 _HIT_SHARE = 0.8  # cached share of a prompt with a hit; the rest is new text
 _NEW_CLIENT_SIGMA = 0.25  # of the log of its lengths
@@ -77,11 +77,14 @@ class PoolTraffic:
         """
         traffic = self.scenario.traffic
         rate = self.mean_rate * season_factor(self.scenario, times)
-        rate *= self._wander(times)
+        knots = np.arange(0.0, self.scenario.duration + 2 * _WANDER_SECONDS, _WANDER_SECONDS)
+        rng = generator(self.seed, "demand")  # common to all servers
+        slow = wander(traffic.wander_ratio, _WANDER_SECONDS, knots, rng)
+        rate *= np.exp(np.interp(times, knots, slow))
         rate *= self._bursts_and_hours("rate_factor", times)
         for change in traffic.changes:
             if not change.replicas:
-                rate *= _factor(change, change.rate_factor, times)
+                rate *= factor_of(change, change.rate_factor, times)
         return rate
 
     @cached_property
@@ -140,7 +143,7 @@ class PoolTraffic:
         changes = self.changes_of(number)
         for change in changes:
             if change.replicas:
-                per_server *= _factor(change, change.rate_factor, middles)
+                per_server *= factor_of(change, change.rate_factor, middles)
         day = int(since * 1000)
         rng = generator(self.seed, "traffic", number, day)
         # the source's clock: one request of the pool a second, for the mean number of servers up
@@ -167,8 +170,8 @@ class PoolTraffic:
         prompt *= self._bursts_and_hours("prompt_factor", at)
         generation *= self._bursts_and_hours("generation_factor", at)
         for change in changes:
-            prompt *= _factor(change, change.prompt_factor, at)
-            generation *= _factor(change, change.generation_factor, at)
+            prompt *= factor_of(change, change.prompt_factor, at)
+            generation *= factor_of(change, change.generation_factor, at)
         at, prompt, generation = _with_new_clients(changes, at, prompt, generation, rng)
         most = self.scenario.pool.serving.max_model_len
         prompts = np.clip(np.rint(prompt), 1, most - 1).astype(np.int64)
@@ -194,20 +197,6 @@ class PoolTraffic:
             adapter=np.where(adapters > 0, adapter, -1),
         )
 
-    def _wander(self, times: Floats) -> Floats:
-        """Slow wander of demand, common to all servers: an AR(1) with straight lines between."""
-        sd = self.scenario.traffic.wander_ratio
-        step = _WANDER_CORRELATION_SECONDS
-        knots = np.arange(0.0, self.scenario.duration + 2 * step, step)
-        rng = generator(self.seed, "demand")
-        keep = np.exp(-1.0)
-        logs = np.empty(len(knots))
-        now = 0.0
-        for k, fresh in enumerate(rng.standard_normal(len(knots))):
-            now = sd * fresh if k == 0 else keep * now + sd * np.sqrt(1 - keep**2) * fresh
-            logs[k] = now
-        return np.exp(np.interp(times, knots, logs) - sd * sd / 2.0)
-
 
 def _with_new_clients(
     changes: Sequence[Change],
@@ -221,7 +210,7 @@ def _with_new_clients(
         client = change.new_client
         if client is None or not len(at):
             continue
-        during = np.flatnonzero(_is_on(change, at))
+        during = np.flatnonzero(is_on(change, at))
         count = rng.poisson(len(during) * client.share_ratio / (1.0 - client.share_ratio))
         beside = np.sort(rng.choice(during, count)) if len(during) else during
         spread = np.exp(
@@ -267,22 +256,6 @@ def _season(season: Season, hours: Floats) -> Floats:
     return np.where(hours >= 120.0, season.weekend_ratio, 1.0) * day
 
 
-def _is_on(change: Change, times: Floats) -> npt.NDArray[np.bool_]:
-    return (times >= change.at) & (times < (np.inf if change.until is None else change.until))
-
-
-def _factor(change: Change, factor: float, times: Floats) -> Floats:
-    """A factor at these times, with its ramp; 1 where the change is not on."""
-    if factor == 1.0:
-        return np.ones(len(times))
-    up = np.ones(len(times))
-    if change.ramp:
-        up = np.clip((times - change.at) / change.ramp, 0.0, 1.0)
-    # 0 has no logarithm: such a change has no ramp
-    grown = np.full(len(times), 0.0) if factor == 0.0 else np.exp(np.log(factor) * up)
-    return np.where(_is_on(change, times), grown, 1.0)
-
-
 def _in_force(
     times: Floats, usual: float, changes: Sequence[tuple[Change, float | None]]
 ) -> Floats:
@@ -290,5 +263,5 @@ def _in_force(
     values = np.full(len(times), float(usual))
     for change, value in changes:
         if value is not None:
-            values[_is_on(change, times)] = value
+            values[is_on(change, times)] = value
     return values

@@ -9,11 +9,11 @@ import polars as pl
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.outcome import STATUS, Run
-from driftwatch.simulate.requests import NO_ADAPTER, Requests
+from driftwatch.simulate.requests import Requests
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _TIMES = ("ttft_seconds", "itl_seconds", "e2e_seconds", "queue_seconds")
-_LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache", "max_loras", "other")
+_LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,6 @@ def _seconds_by_limit(
     if not settings.enable_chunked_prefill:
         # whole prompts wait once the shortest one does not fit into the rest of the budget
         tokens += pl.lit(int(requests.prompt_tokens.min()) - 1)
-    if settings.max_loras is not None and (requests.adapter != NO_ADAPTER).any():
-        longest = int(requests.prompt_tokens.max())
-        has_room = pl.col("free_blocks") * settings.block_size >= longest
-        no_blocks = pl.lit(settings.num_gpu_blocks is not None) & ~has_room.fill_null(True)
-        otherwise = pl.when(no_blocks).then(pl.lit("kv_cache")).otherwise(pl.lit("max_loras"))
-    else:
-        otherwise = pl.lit(rest)
     held_back = (
         pl.when(pl.col("waiting") == 0)
         .then(pl.lit("none"))
@@ -104,7 +97,7 @@ def _seconds_by_limit(
         .then(pl.lit("max_num_seqs"))
         .when(tokens >= settings.max_num_batched_tokens)
         .then(pl.lit("max_num_batched_tokens"))
-        .otherwise(otherwise)
+        .otherwise(pl.lit(rest))
         .alias("held_back")
     )
     seconds = (pl.col("end_seconds") - pl.col("start_seconds")).sum()

@@ -98,9 +98,7 @@ title: a scenario
 duration: 20m
 scrape: {interval: 2h}
 pool: {gpu: H1000, model: nope, replicas: 2, serving: {num_gpu_blocks: 10}}
-traffic: {requests_per_second: 1.0e+9}
-faults:
-  - {kind: scale, at: 10m, to: 100000000}
+traffic: {requests_per_second: 3.0}
 truth: {}
 """
     assert [(line, message) for line, _, message in problems(tmp_path, text)] == [
@@ -108,9 +106,11 @@ truth: {}
         (5, "no GPU 'H1000' in the tables"),
         (5, "no model 'nope' in the tables"),
         (5, "room for 160 tokens, less than max_model_len, 8,192"),
-        (6, "driftwatch simulates at most 1,000 requests/s a server"),
-        (8, "driftwatch simulates at most 10,000 servers"),
     ]
+    large = GOOD.replace("3.5", "1.0e+9"), f"{GOOD}pool: {{replicas: 10001}}"
+    for text, most in zip(large, ("100,000", "10,000"), strict=True):
+        ((_, _, message),) = problems(tmp_path, text)
+        assert message == f"a number at most {most} is wanted here"
     lost = GOOD.replace("{requests_per_second", "{path: nowhere.csv, requests_per_second")
     assert problems(tmp_path, lost) == [(4, 17, f"there is no {tmp_path / 'nowhere.csv'}")]
 

@@ -153,7 +153,9 @@ def test_the_hidden_engine_is_harder_than_a_model_and_follows_from_the_seed() ->
     lengths = first.stall_durations_seconds
     assert lengths.min() >= 0.5 and lengths.max() <= 5.0
     assert other.stall_durations_seconds.max() > 1e6 and first.jitter_sigma > 0
-    calm = wander(made.engine, generator(7, "wander", 1), other.factor_seconds)
+    engine, rng = made.engine, generator(7, "wander", 1)
+    slow = engine.wander_sd_ratio, engine.wander_correlation
+    calm = np.exp(wander(*slow, other.factor_seconds, rng))
     during = (other.factor_seconds >= 864_000) & (other.factor_seconds < 950_400)
     ratio = other.factors / calm
     assert ratio[during] == pytest.approx(1.25) and ratio[~during] == pytest.approx(1.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -15,34 +13,25 @@ from driftwatch.simulate.trial import simulate
 
 
 @pytest.mark.parametrize(
-    ("settings", "adapters", "prompt_tokens", "limit"),
+    ("num_gpu_blocks", "prompt_tokens", "limit"),
     [
-        # roomy in all else
-        ({"num_gpu_blocks": 1000, "max_loras": 1}, 2, 100, "max_loras"),
-        # adapters are free, two prompts fill the blocks
-        ({"num_gpu_blocks": 20, "max_loras": 4}, 2, 100, "kv_cache"),
-        # two whole prompts fill the blocks, five the budget
-        ({"num_gpu_blocks": 20, "enable_chunked_prefill": False}, 0, 100, "kv_cache"),
+        (20, 100, "kv_cache"),  # two whole prompts fill the blocks, five the budget
         # the third prompt does not fit the rest of the budget
-        (
-            {"num_gpu_blocks": 1000, "enable_chunked_prefill": False},
-            0,
-            200,
-            "max_num_batched_tokens",
-        ),
+        (1000, 200, "max_num_batched_tokens"),
     ],
 )
 def test_the_limit_named_is_the_one_that_bound(
-    settings: dict[str, Any], adapters: int, prompt_tokens: int, limit: str
+    num_gpu_blocks: int, prompt_tokens: int, limit: str
 ) -> None:
     count = 60
     requests = make_requests(
         np.zeros(count),
         np.full(count, prompt_tokens),
         np.full(count, 20 if limit != "max_num_batched_tokens" else 1),
-        adapter=np.arange(count) % adapters if adapters else None,
     )
-    configuration = SchedulerConfiguration(64, 500, **settings)
+    configuration = SchedulerConfiguration(
+        64, 500, num_gpu_blocks=num_gpu_blocks, enable_chunked_prefill=False
+    )
     law = StepTime(0.01, 1e-5, 0, 0)
     found = simulate(requests, configuration, law, per_step=True)
     waited = summarize(found, requests, configuration).waited_busy_time_ratio

@@ -95,7 +95,7 @@ class Traffic(Part):
     clients: Literal["all", "even", "odd"] = Field(
         "all", description="ServeGen: all with lengths, or those of even or odd number"
     )
-    requests_per_second: Number | None = Field(None, description="mean of the whole pool")
+    requests_per_second: Number | None = Field(None, le=1e5, description="mean of the whole pool")
     utilisation_ratio: float | None = Field(
         None, gt=0, le=2, description="instead: mean share of the servers' capacity at the start"
     )

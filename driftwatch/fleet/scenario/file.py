@@ -20,9 +20,6 @@ from driftwatch.yaml_positions import Entries, YamlFile, parse_yaml, plain, read
 SUFFIX = ".yaml"
 Misfit = tuple[tuple[str | int, ...], str]  # place (keys, and numbers of items), and problem
 
-MOST_SERVERS = 10_000
-MOST_REQUESTS_PER_SECOND = 1_000  # of one server: memory holds six hours of them
-
 
 def read_scenario(path: Path) -> Scenario:
     """One scenario file.
@@ -90,7 +87,8 @@ def misfits(scenario: Scenario) -> Iterator[Misfit]:
     path = scenario.traffic.path
     if path is not None and not path.exists():
         yield ("traffic", "path"), f"there is no {path}"
-    yield from _sizes(scenario)
+    if 2 * scenario.scrape.interval > scenario.duration:
+        yield ("scrape", "interval"), f"{scenario.duration:g} s are less than two scrapes"
     yield from _hardware(scenario)
     truth = scenario.truth
     timed: list[tuple[tuple[str, ...], tuple[Any, ...]]] = [
@@ -117,22 +115,6 @@ def _time(scenario: Scenario, where: tuple[str | int, ...], part: Any) -> Iterat
             yield (*where, name), f"{at:g} s is not before the scenario's end, at {duration:g} s"
     if part.until is not None and part.until <= part.at:
         yield (*where, "until"), "until is not after at"
-
-
-def _sizes(scenario: Scenario) -> Iterator[Misfit]:
-    """Scenarios that are too short, or too large for memory and time."""
-    if 2 * scenario.scrape.interval > scenario.duration:
-        yield ("scrape", "interval"), f"{scenario.duration:g} s are less than two scrapes"
-    if scenario.servers > MOST_SERVERS:
-        where: tuple[str | int, ...] = ("pool", "replicas")
-        for number, fault in enumerate(scenario.faults):
-            if fault.to == scenario.servers:
-                where = ("faults", number, "to")
-        yield where, f"driftwatch simulates at most {MOST_SERVERS:,} servers"
-    rate = scenario.traffic.requests_per_second
-    if rate is not None and rate / scenario.pool.replicas > MOST_REQUESTS_PER_SECOND:
-        most = f"driftwatch simulates at most {MOST_REQUESTS_PER_SECOND:,} requests/s a server"
-        yield ("traffic", "requests_per_second"), most
 
 
 def _hardware(scenario: Scenario) -> Iterator[Misfit]:

@@ -27,6 +27,8 @@ from driftwatch.settings.values import Count, Name, Number, Seconds
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.yaml_models import Part
 
+MOST_SERVERS = 10_000
+
 
 def _utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -123,7 +125,7 @@ class Pool(Part):
     """Servers of the same model and settings."""
 
     name: Name = Field("chat-8b", description="name of the pool")
-    replicas: Count = Field(2, description="servers at the start")
+    replicas: Count = Field(2, le=MOST_SERVERS, description="servers at the start")
     model: str = Field("llama-3.1-8b", description="of the simulator's table of models")
     gpu: str = Field("H100-80GB", description="of the simulator's table of GPUs")
     gpus_per_replica: Count = Field(1, description="tensor parallelism")
@@ -196,7 +198,7 @@ class Fault(Part):
     image: str | None = Field(
         None, min_length=1, max_length=200, description="rollout: image of the containers after it"
     )
-    to: Count | None = Field(None, description="scale: how many replicas then")
+    to: Count | None = Field(None, le=MOST_SERVERS, description="scale: how many replicas then")
     ratio: Ratio | None = Field(None, description="share of scrapes that are missed")
 
     @model_validator(mode="after")

@@ -40,7 +40,6 @@ _COLUMNS: dict[str, tuple[float, float | None]] = {
     "shared_prefix_tokens": (0, 0),
     "cached_tokens": (-1, -1),
     "cancel_seconds": (0.0, NEVER),
-    "adapter": (-1, -1),
 }
 # the required columns, of driftwatch, an Azure trace and a load generator
 _FORMATS = (_REQUIRED, ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), ("sent", "p", "g"))
