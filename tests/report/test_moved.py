@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from report_cases import BEGAN, WEEK, cell, cells, incident, page, reported, verification
+from report_cases import BEGAN, WEEK, cell, cells, flat, incident, page, reported, verification
 
 from driftwatch.model import Advice, Diagnosis, KnobMove, Reason, Slo
 from driftwatch.notify.page import Amount, First, Line
 from driftwatch.report import words
+from driftwatch.report.blind import blind_texts
 from driftwatch.report.cells import cells_of
 from driftwatch.report.html import as_html
 from driftwatch.report.material import Usual
@@ -325,3 +326,31 @@ def test_the_rows_of_the_table_add_up_to_what_the_week_missed() -> None:
         "no page",
         "700 missed there",
     )
+
+
+def test_blind_says_what_could_be_missed_and_where() -> None:
+    rows = cells(
+        cell(10, verdict_seconds=300.0, idle=300.0),
+        cell(40),  # nobody watched for 20 minutes in between
+    )
+    report = reported(cells=rows)
+    blind = report.blind
+    assert blind.server_minutes == 40.0
+    assert blind.by_reason == {"idle": pytest.approx(5 / 40), "no data": pytest.approx(20 / 40)}
+    seen = "BLIND nothing would have been noticed on s0:8000 Wed 02:50–03:10 (nobody watched)"
+    assert f"{seen} lengths ×2 would go unnoticed on s0:8000" in flat(report)
+    beyond = {"verdict_seconds": 0.0, "load outside the baseline": 600.0}
+    idle = {"verdict_seconds": 0.0, "idle": 600.0}
+    rows = cells(*(cell(10 * n, **(beyond if n < 13 else idle)) for n in range(1, 40)))
+    known = dict.fromkeys((f"{name}_tokens_usual_ratio" for name in ("prompt", "generation")), 1.1)
+    found = reported(cells=rows.with_columns(**known)).blind
+    assert "once its servers have their speed again" in blind_texts(found, 2, "", ["p"])[0]
+    (text,) = blind_texts(found, 2)
+    assert text == (
+        "a slower engine would have gone unnoticed on s0:8000 Wed 02:40–04:40 (load outside the "
+        "baseline); if such load stays, take a new baseline: driftwatch baseline accept p"
+    )
+    (text,) = blind_texts(
+        reported(cells=rows.filter(pl.col("idle") > 0).with_columns(**known)).blind, 1
+    )
+    assert text == "speed judged in 0 % of server-minutes"
