@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
@@ -128,13 +128,6 @@ def blind_texts(
         texts.append(f"lengths ×2 would go unnoticed on {all_of}")
     judged = f"speed judged in {percent(1 - blind.not_judged_ratio)} of server-minutes"
     return texts or [judged]
-
-
-def some_of(texts: Iterable[str], most: int = _MOST_NAMED) -> str:
-    """The first of some texts, and how many more there are."""
-    several = list(texts)
-    more = f" and {len(several) - most} more" if len(several) > most else ""
-    return "; ".join(several[:most]) + more
 
 
 def _where_text(one: Unjudged) -> str:
