@@ -17,7 +17,7 @@ from driftwatch.cli.options import flag, history_options, json_option, option, r
 from driftwatch.cli.printer import Progress, print_json, print_wrapped
 from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.clock import SystemClock
-from driftwatch.errors import ConfigError, DeliveryError, UsageError
+from driftwatch.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,6 +69,8 @@ def command(
             raise UsageError("--send-test goes with --config and --resolve only")
         if send_test is None:
             raise UsageError("--resolve needs --send-test RECEIVER")
+        from driftwatch.cli.send_test import send_test_page
+
         of = history.config or Path("driftwatch.yaml")
         return send_test_page(send_test, of, resolve=resolve)
     try:
@@ -323,21 +325,14 @@ def _lost(result: Checkup, check: Check) -> list[str]:
 
 def _names(rules: Sequence[str], result: Checkup) -> str:
     """Their alerts, each once; where an alert has other rules too: ``QueueSpike (page)``."""
-    every, groups = Counter(_split(rule)[0] for rule in result.rules), dict[str, list[str]]()
-    for alert, values in map(_split, rules):
-        groups.setdefault(alert, []).append(values)
+    every, here = (Counter(r.partition("{")[0] for r in some) for some in (result.rules, rules))
     texts = []
-    for alert, labels in groups.items():
-        if every[alert] > len(labels):
-            texts += [f"{alert} ({one})" for one in labels]
-        else:
-            texts.append(f"{alert} ({len(labels)} rules)" if len(labels) > 1 else alert)
-    return ", ".join(texts)
-
-
-def _split(rule: str) -> tuple[str, str]:
-    """A rule's alert, and the values of its labels."""
-    return rule.partition("{")[0], ", ".join(re.findall(r'"(.*?)"', rule))
+    for rule in rules:
+        alert = rule.partition("{")[0]
+        labels = ", ".join(re.findall(r'"(.*?)"', rule))
+        more = f" ({here[alert]} rules)" if here[alert] > 1 else ""
+        texts.append(f"{alert} ({labels})" if every[alert] > here[alert] else f"{alert}{more}")
+    return ", ".join(dict.fromkeys(texts))
 
 
 def _texts(
@@ -374,43 +369,3 @@ def _first(texts: Iterable[str]) -> str:
 
 def _wrapped(text: str, indent: int) -> None:
     print_wrapped(text, " " * indent, piped_too=True)
-
-
-def send_test_page(receiver: str, config: Path, *, resolve: bool) -> int:
-    """Send a page that is marked as a test to a receiver, once; the exit code.
-
-    ``resolve``: send the resolve of that page as well. Raises UsageError: no such receiver.
-    """
-    # an import of a verb must stay cheap: these bring requests and slack_sdk
-    from driftwatch.receivers.registry import build_senders, sample_pages
-    from driftwatch.receivers.sender import message_of
-    from driftwatch.settings import load_settings
-    from driftwatch.yaml_models import near_or_all
-
-    receivers = {one.name: one for one in load_settings(config).receivers}
-    if receiver not in receivers:
-        names = near_or_all(receiver, receivers, f"receivers of {config}")
-        raise UsageError(f"no receiver {receiver!r}", help_text=names or f"{config} has none")
-    settings = receivers[receiver]
-    sender = build_senders([settings])[receiver]
-    pages = sample_pages(receiver, SystemClock().now())
-    conversation = None
-    try:
-        for page in pages if resolve else pages[:1]:
-            message = replace(message_of(page), conversation=conversation)
-            conversation = sender.send(message) or conversation
-    except DeliveryError as error:
-        again = "trying again will not help" if error.permanent else "trying again may help"
-        if error.retry_after_seconds is not None:
-            again += f", after {error.retry_after_seconds:g} s"
-        click.echo(f"REFUSED {error.message} ({again})", err=True)
-        return EXIT_PROBLEM
-    what = "the test page and its resolve" if resolve else "the test page"
-    text = f"delivered: {receiver} took {what}"
-    if settings.pagerduty is not None and not resolve:
-        text += "; PagerDuty keeps it open: --resolve ends it"
-    click.echo(text, err=settings.stdout is not None)
-    if refused := (conversation or {}).get("refused"):
-        click.echo(f"REFUSED for {refused}", err=True)
-        return EXIT_PROBLEM
-    return EXIT_ANSWERED
