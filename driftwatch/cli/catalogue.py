@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import FOLDER, json_option, option
-from driftwatch.cli.printer import print_json, print_wrapped, write_file
+from driftwatch.cli.options import json_option
+from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,13 +70,7 @@ def _wire(source: str) -> str:
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# files that people write → which files they are, and the way up from their folder
-FILES: Mapping[str, tuple[str, str]] = {
-    "rules": ("rule files", ""),
-    "tree": ("trees in trees/", "../"),
-    "test": ("tests in tests/", "../"),
-    "config": ("driftwatch.yaml", ""),
-}
+FILES = ("rules", "tree", "test", "config")  # that people write
 # what --json prints and receivers get → where its model is
 NOUNS: Mapping[str, str] = {
     "page": "notify.page:Page",
@@ -96,13 +88,7 @@ NAMES = (*NOUNS, *FILES)
 
 @click.command("schema")
 @click.argument("noun", required=False, metavar="[NOUN]")
-@option(
-    "--write folder",
-    FOLDER,
-    "Write the schema of NOUN, else those of all files that people write, into this folder.",
-    metavar="DIR",
-)
-def schema_command(noun: str | None, folder: Path | None) -> None:
+def schema_command(noun: str | None) -> None:
     """Print the JSON Schema of NOUN; without NOUN list them.
 
     NOUN is incident, page, delivery, silence, baseline, advice, verification, explanation or report
@@ -114,17 +100,7 @@ def schema_command(noun: str | None, folder: Path | None) -> None:
         from driftwatch.yaml_models import near_or_all
 
         raise UsageError(f"there is no noun {noun!r}", help_text=near_or_all(noun, NAMES, "nouns"))
-    if folder is None:
-        click.echo("\n".join(NAMES) if noun is None else schema_text(noun))
-        return
-    paths = write_schemas(folder, FILES if noun is None else (noun,))
-    for path in paths:
-        click.echo(f"wrote {path}")
-    for path in paths:
-        if (name := path.name.split(".")[0]) in FILES:
-            where, up = FILES[name]
-            click.echo(f"line 1 of {where} beside {folder}:")
-            click.echo(f"  {modeline(f'{up}{folder.name}/{path.name}')}")
+    click.echo("\n".join(NAMES) if noun is None else schema_text(noun))
 
 
 def schema_of(name: str) -> dict[str, Any]:
@@ -196,23 +172,3 @@ def _file_models() -> dict[str, type[BaseModel]]:
 def schema_text(name: str) -> str:
     """The JSON text of :func:`schema_of`."""
     return json.dumps(schema_of(name), indent=1, ensure_ascii=False)
-
-
-def write_schemas(folder: Path, names: Iterable[str]) -> list[Path]:
-    """The files that were written or were there already, as they are in this version.
-
-    Raises UsageError: the folder cannot be written.
-    """
-    paths = []
-    for name in names:
-        path = folder / f"{name}.schema.json"
-        with suppress(OSError):  # the file tells why it cannot be written
-            folder.mkdir(parents=True, exist_ok=True)
-        write_file(path, schema_text(name) + "\n")
-        paths.append(path)
-    return paths
-
-
-def modeline(path: Path | str) -> str:
-    """Line 1 of a YAML file; ``path``: of its schema, relative to the file."""
-    return f"# yaml-language-server: $schema={path}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,12 +79,14 @@ def command(
         click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
-    from driftwatch.cli.catalogue import modeline, write_schemas
+    from driftwatch.cli.catalogue import schema_text
 
-    line = modeline("schemas/config.schema.json")
+    line = "# yaml-language-server: $schema=schemas/config.schema.json"
     write_file(output, f"{line}\n{configuration.text}")
-    (schema,) = write_schemas(output.parent / "schemas", ["config"])
-
+    schema = output.parent / "schemas" / "config.schema.json"
+    with suppress(OSError):  # the file tells why it cannot be written
+        schema.parent.mkdir(parents=True, exist_ok=True)
+    write_file(schema, schema_text("config") + "\n")
     click.echo(f"wrote {output}, and {schema} for your editor. Missing:")
     for sentence in configuration.missing:
         print_wrapped(f"- {sentence}", piped_too=True)

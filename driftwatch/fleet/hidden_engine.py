@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.fleet.scenario.demand import Change
 from driftwatch.fleet.scenario.model import Engine, Fault, Pool, Scenario, Serving
 from driftwatch.fleet.servers import concerns, generator
@@ -20,7 +21,7 @@ from driftwatch.fleet.traffic_source import source_of
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Disturbance
 from driftwatch.simulate.hardware import gpu, model
-from driftwatch.simulate.kv_cache import capture_sizes, num_gpu_blocks
+from driftwatch.simulate.kv_cache import capture_sizes, memory_plan
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.roofline import attention_flops_per_pair, roofline
 from driftwatch.simulate.step_time import StepTime
@@ -173,7 +174,7 @@ _SPAN_SECONDS = 7 * 86_400.0  # requests are drawn from ServeGen's whole week
 def configuration_of(scenario: Scenario, serving: Serving) -> SchedulerConfiguration:
     """The scheduler's settings; KV blocks fill the memory that the model leaves on the GPU."""
     pool = scenario.pool
-    blocks = serving.num_gpu_blocks or num_gpu_blocks(
+    memory = memory_plan(
         gpu(pool.gpu),
         model(pool.model),
         block_size=serving.block_size,
@@ -182,7 +183,10 @@ def configuration_of(scenario: Scenario, serving: Serving) -> SchedulerConfigura
         max_num_seqs=serving.max_num_seqs,
         max_num_batched_tokens=serving.max_num_batched_tokens,
     )
-    return serving.configuration(blocks)
+    if memory.num_gpu_blocks < 2 and serving.num_gpu_blocks is None:
+        fits = f"{pool.model} does not fit {pool.gpus_per_replica} × {pool.gpu}"
+        raise ImpossibleConfiguration((fits,), help_text="raise pool.gpus_per_replica")
+    return serving.configuration(memory.num_gpu_blocks)
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,6 @@ graphs), which is estimated here; ``docs/sre/planning.md`` gives the error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.simulate.hardware import Gpu
@@ -209,28 +208,17 @@ def memory_plan(
     kv_cache_dtype: str = "auto",
     count_graphs: bool = True,
 ) -> MemoryPlan:
-    """One GPU's memory under these settings.
+    """One GPU's memory under settings that vLLM starts with.
 
     ``count_graphs``: vLLM subtracts them from the cache since 0.21; False before, and without them.
 
-    Raises ImpossibleConfiguration: the GPUs cannot share the heads, or a setting is out of range.
+    Raises ImpossibleConfiguration: the GPUs cannot share the heads, or
+    ``gpu_memory_utilization`` is out of range.
     """
-    problems = [
-        f"{name} must be at least 1, not {value}"
-        for name, value in (
-            ("max_num_seqs", max_num_seqs),
-            ("max_num_batched_tokens", max_num_batched_tokens),
-            ("block_size", block_size),
-        )
-        if value < 1
-    ]
     if not 0 < gpu_memory_utilization <= 1:
-        problems.append(
-            f"gpu_memory_utilization must be above 0 and at most 1, not {gpu_memory_utilization}"
-        )
-    if problems:
         raise ImpossibleConfiguration(
-            tuple(problems), help_text="give vLLM's own values, as its start-up log shows them"
+            (f"gpu_memory_utilization is above 0 and at most 1, not {gpu_memory_utilization}",),
+            help_text="give vLLM's own value, as its start-up log shows it",
         )
     check_split(model, tensor_parallel)
     sizes = capture_sizes(max_num_seqs, max_num_batched_tokens, largest=largest_capture_size(gpu))
@@ -251,25 +239,3 @@ def memory_plan(
         ),
         block_size=block_size,
     )
-
-
-def num_gpu_blocks(gpu: Gpu, model: Model, **settings: Any) -> int:
-    """KV blocks that vLLM would get, with its null block (an estimate, see the module).
-
-    Args as of :func:`memory_plan`.
-
-    Raises ImpossibleConfiguration: no memory is left for the cache, or a setting is impossible.
-    """
-    plan, split = memory_plan(gpu, model, **settings), settings.get("tensor_parallel", 1)
-    if plan.num_gpu_blocks < 2:
-        raise ImpossibleConfiguration(
-            (
-                f"{model.name} does not fit {split} × {gpu.name}: weights "
-                f"{plan.weights / 2**30:.1f} GiB and workspace "
-                f"{(plan.activations + plan.graphs + plan.other) / 2**30:.1f} GiB of "
-                f"{plan.requested / 2**30:.1f} GiB a GPU",
-            ),
-            help_text="more GPUs (tensor parallel), narrower weights, or smaller "
-            "max_num_batched_tokens",
-        )
-    return plan.num_gpu_blocks

@@ -5,7 +5,6 @@ A check raises no error: it adds each problem to the file, at its flag.
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,22 +124,6 @@ GONE: Mapping[str, Gone] = {
 }
 
 
-# flags of vLLM that are spelt nearly like one of FIELDS
-_OTHERS = frozenset({"--max-log-len", "--max-num-queued-reqs", "--max-num-scheduled-tokens"})
-
-
-def misspelt(name: str) -> str | None:
-    """The flag of :data:`FIELDS` that a misspelt limit probably means.
-
-    >>> misspelt("--max-num-sequences"), misspelt("--max-lora-rank")
-    ('--max-num-seqs', None)
-    """
-    if not name.startswith("--max-") or name in FIELDS or name in _OTHERS:
-        return None
-    close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.72)
-    return close[0] if close else None
-
-
 def number_of(flag: Flag) -> int | None:
     """The value of a flag of :data:`FIELDS`.
 
@@ -200,9 +183,6 @@ def check_words(words: Sequence[str], places: Sequence[Place], file: YamlFile) -
             else:
                 message = f"vLLM {gone.until} removed {flag.name}"
                 file.add(place, "removed-flag", message, gone.instead, "warning")
-        elif (meant := misspelt(flag.name)) is not None:
-            message = f"{flag.written} sets nothing that driftwatch reads"
-            file.add(place, "unknown-flag", message, f"did you mean {meant}?", "warning")
         if (field := FIELDS.get(flag.name)) is None:
             continue
         last.pop(field, None)
