@@ -13,7 +13,7 @@ import click
 
 from driftwatch.cli.database import incident_store, open_store, person, written
 from driftwatch.cli.history import History
-from driftwatch.cli.options import DURATION, TIME, flag, history_options, json_option, option
+from driftwatch.cli.options import DURATION, flag, history_options, json_option, option
 from driftwatch.cli.printer import (
     id_text,
     print_json,
@@ -104,17 +104,15 @@ _HEADER = ("ID", "STARTS UTC", "UNTIL UTC", "BY", "MATCHERS", "COMMENT")
 @click.command()
 @click.argument("matchers", metavar="[MATCHER]...", nargs=-1)
 @option("--for length", DURATION, "How long: 2h, 1d12h; required with MATCHER.")
-@option("--start", TIME, "When it begins: 2026-11-24T02:00Z; default: now.")
 @option("--by", str, "Who silences; default: this user.", metavar="NAME")
 @option("--comment", str, "Why.", metavar="TEXT", default="")
-@flag("--list listing", "List silences, scheduled ones as well.")
+@flag("--list listing", "List silences.")
 @option("--expire", str, "End a silence now.", metavar="ID")
 @json_option
 @history_options("db", "config")
 def silence_command(
     matchers: tuple[str, ...],
     length: timedelta | None,
-    start: datetime | None,
     by: str | None,
     comment: str,
     listing: bool,
@@ -138,14 +136,12 @@ def silence_command(
             "give matchers, --list or --expire ID, one of them",
             help_text="e.g. driftwatch silence alert=BatchLimitBinding --for 2h",
         )
-    if (length or start) and not matchers:
-        raise UsageError("--for and --start belong to matchers")
+    if length and not matchers:
+        raise UsageError("--for belongs to matchers")
     if matchers and length is None:
         raise UsageError("how long? give --for, e.g. --for 2h")
     if length is not None and length > LONGEST:
         raise UsageError("--for: a silence lasts at most 30d")
-    if start is not None and not now - timedelta(minutes=1) <= start <= now + LONGEST:
-        raise UsageError("--start: a silence begins now, or later within 30d")
     with incident_store(history.db, history.config_file) as store:
         if listing:
             _print_list([one for one in store.silences() if now < one.ends_at], now, as_json)
@@ -159,11 +155,9 @@ def silence_command(
         else:
             texts = [written(text, "a matcher") for text in matchers]
             parsed = _checked_matchers(texts, store.incidents(limit=1000, pages=False), history)
-            until = max(start or now, now) + length
+            until = now + length
             with store.one_transaction():
-                silence = store.add_silence(
-                    parsed, until=until, by=name, at=now, comment=why, starts_at=start
-                )
+                silence = store.add_silence(parsed, until=until, by=name, at=now, comment=why)
                 store.note_action("silence", name, now, subject=silence.id, comment=why)
             words = _words(store, silence, now)
     if as_json:
@@ -180,9 +174,8 @@ def _words(store: IncidentStore, silence: Silence, now: datetime) -> str:
     matched = "no open incident" if count == 0 else plural(count, "open incident")
     condition = " ".join(matcher.text for matcher in silence.matchers)
     today = now.date()
-    since = f" from {moment(silence.starts_at, today)}" if silence.starts_at > now else ""
     return (
-        f"silence {silence.id}{since} until {moment(silence.until, today)}: {condition}; "
+        f"silence {silence.id} until {moment(silence.until, today)}: {condition}; "
         f"matches {matched} now"
     )
 

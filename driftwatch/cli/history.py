@@ -203,11 +203,11 @@ class History:
         from driftwatch.collect.dcgm_sources import DcgmPrometheusSource
         from driftwatch.collect.http import what_to_check
         from driftwatch.collect.prometheus.client import PrometheusAsker
-        from driftwatch.collect.prometheus.source import PrometheusSource, RetryingSource
+        from driftwatch.collect.prometheus.source import AnsweringSource, PrometheusSource
 
         servers = PrometheusSource(PrometheusAsker(self.prometheus), selector=selector)
         return [
-            RetryingSource(servers, help_text=what_to_check(self.prometheus)),
+            AnsweringSource(servers, help_text=what_to_check(self.prometheus)),
             DcgmPrometheusSource(PrometheusAsker(self.prometheus)),
         ]
 

@@ -169,11 +169,6 @@ _KEYS = ("exporter", "uuid", "namespace", "pod", "time")
 NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"
 
 
-def is_dcgm_page(body: bytes) -> bool:
-    """Whether a page has any series of DCGM."""
-    return body[:8].upper() == b"DCGM_FI_" or b"\nDCGM_FI_" in body or b"\ndcgm_fi_" in body
-
-
 class GpuSamples:
     """Samples of GPUs, made into one table at the end.
 

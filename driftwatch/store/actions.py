@@ -236,21 +236,16 @@ class Silences(Database):
         by: str,
         at: datetime,
         comment: str,
-        starts_at: datetime | None = None,
     ) -> Silence:
-        """Hold back pages that match, from ``starts_at`` to ``until``; a repeated call adds none.
-
-        ``starts_at``: None = ``at``, now.
+        """Hold back pages that match, from ``at`` to ``until``; a repeated call adds none.
 
         Raises UsageError: it would end before it begins.
         """
-        begins = at if starts_at is None else max(at, starts_at)
-        if until <= begins:
+        if until <= at:
             raise UsageError("a silence has to end after it begins")
         # not from a random source: a replayed command gives the same silence
         times = [until.isoformat(), by, at.isoformat(), comment]
-        later = [] if begins == at else [begins.isoformat()]
-        parts = [*(m.text for m in matchers), *times, *later]
+        parts = [*(m.text for m in matchers), *times]
         id_ = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
         silence = Silence(
             id=id_,
@@ -258,7 +253,7 @@ class Silences(Database):
             until=until,
             created_by=by,
             created_at=at,
-            starts_at=begins,
+            starts_at=at,
             comment=comment,
         )
         with self._writing() as connection:

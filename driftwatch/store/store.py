@@ -115,30 +115,25 @@ class Store(IncidentStore, Minutes, Compaction, History, Progress, LatestRows):
     def prune(
         self,
         *,
-        incidents_before: datetime | None = None,
-        minutes_before: datetime | None = None,
-        payloads_before: datetime | None = None,
+        incidents_before: datetime,
+        minutes_before: datetime,
+        payloads_before: datetime,
     ) -> None:
         """Delete what is no longer needed, in some transactions.
 
-        ``minutes_before``: minutes and roll-ups that end before this time go; None
-        keeps them; ``incidents_before``: incidents resolved before this time go, with their
-        deliveries, and silences that ended before it; None keeps them all. One with a delivery
-        that is still pending stays. Advice, verifications, reports and references of before go as
-        well; an open verification stays.
-        ``payloads_before``: the text of what was sent before this time goes; None keeps it.
+        ``incidents_before``: incidents resolved before this time go, with their deliveries; one
+        with a delivery that is still pending stays. Silences, advice, verifications, reports and
+        references of before go as well; an open verification stays. ``minutes_before``: minutes
+        and roll-ups that end before; ``payloads_before``: the text of what was sent before.
         """
-        if incidents_before is not None:
-            with self._writing() as connection:
-                prune_incidents(connection, incidents_before)
-                prune_silences(connection, incidents_before)
-                prune_references(connection, incidents_before)
-                prune_advice(connection, incidents_before)
-                prune_reports(connection, incidents_before)
-        if payloads_before is not None:
-            with self._writing() as connection:
-                forget_payloads(connection, payloads_before)
-        if minutes_before is not None:
-            with self._writing() as connection:
-                ends = minute_batches.c.until
-                connection.execute(delete(minute_batches).where(ends <= minutes_before))
+        with self._writing() as connection:
+            prune_incidents(connection, incidents_before)
+            prune_silences(connection, incidents_before)
+            prune_references(connection, incidents_before)
+            prune_advice(connection, incidents_before)
+            prune_reports(connection, incidents_before)
+        with self._writing() as connection:
+            forget_payloads(connection, payloads_before)
+        with self._writing() as connection:
+            ends = minute_batches.c.until
+            connection.execute(delete(minute_batches).where(ends <= minutes_before))

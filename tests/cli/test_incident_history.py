@@ -91,9 +91,9 @@ def test_acks_say_whom_driftwatch_tells(night: tuple[Run, Path]) -> None:
             ("unacknowledge", "Ana", "not mine"),
             ("acknowledge", "Bob", "mine"),
         ]
-    _, out, _ = run("silence", "instance=gpu-a:8000", "--start", "2026-03-01T06:00Z", "--for", "2h")
+    _, out, _ = run("silence", "instance=gpu-a:8000", "--for", "2h")
     assert re.fullmatch(
-        r"silence [0-9a-f]{12} from 06:00 UTC until 08:00 UTC: instance=gpu-a:8000; "
+        r"silence [0-9a-f]{12} until \d\d:\d\d UTC: instance=gpu-a:8000; "
         r"matches 1 open incident now\n",
         out,
     )

@@ -60,7 +60,6 @@ def test_replay_takes_several_matches(run: Run, api: PrometheusApi) -> None:
 def test_a_database_that_disappears_is_no_servers_fault(
     run: Run, api: PrometheusApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("driftwatch.collect.prometheus.source.PAUSES_SECONDS", (0.0, 0.0))
     collect, asked = PrometheusSource.collect, 0
 
     def dying(source: PrometheusSource, since: datetime, until: datetime) -> Collected:

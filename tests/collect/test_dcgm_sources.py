@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 from fakes.dcgm_exporter import DcgmExporter
-from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
+from fakes.dcgm_pages import FakeGpu, dcgm_page
 from fakes.loopback import Answer
 from fakes.manual_clock import ManualClock
 from fakes.prometheus_api import PrometheusApi, Series
@@ -18,7 +18,6 @@ from driftwatch.collect.dcgm import GpuSamples
 from driftwatch.collect.dcgm_sources import DcgmPagesSource, DcgmPrometheusSource
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
@@ -71,34 +70,6 @@ def test_one_exporter_fails_and_the_other_is_read() -> None:
             assert problem.where == bad.instance
             assert problem.reason.startswith(reason)
         source.close()
-
-
-def line(at: datetime, instance: str, body: str, status: int | str = 200) -> str:
-    told = {"t": at.timestamp(), "status": status, "body": body, "instance": instance}
-    return json.dumps(told) + "\n"
-
-
-def test_a_recording_of_servers_and_exporters(tmp_path: Path) -> None:
-    path = tmp_path / "scrapes.jsonl"
-    page = dcgm_page([FakeGpu(0, "GPU-a", workload=workload("prod", "vllm-0"))])
-    path.write_text(
-        line(T0, "node-1:9400", "", "exc")
-        + line(T0, "vllm-0:8000", VLLM)
-        + line(LATER, "node-1:9400", page)
-        + line(LATER, "vllm-0:8000", VLLM)
-    )
-    source = RecordingSource(path)
-    since, until = source.span()
-    assert (since, until) == (T0, LATER + timedelta(microseconds=1))
-    found = source.collect(since, until)
-    assert found.scrapes["instance"].to_list() == ["vllm-0:8000"] * 2
-    assert [key.instance for key in found.targets] == ["vllm-0:8000"]
-    assert found.gpus.select("exporter", "time", "pod").rows() == [("node-1:9400", LATER, "vllm-0")]
-    # the exporter's failure is none of a server's
-    assert [(p.where, p.time, p.reason) for p in found.problems] == [
-        ("node-1:9400", T0, "no answer: exc")
-    ]
-    assert source.collect(T0, LATER).gpus.is_empty()
 
 
 MINUTE = timedelta(minutes=1)

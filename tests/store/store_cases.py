@@ -50,6 +50,12 @@ def committer(store: Store) -> Callable[..., None]:
     return tick
 
 
+def prune(store: Store, **before: datetime) -> None:
+    """Forget what is older than these times, of nothing else anything."""
+    names = ("incidents_before", "minutes_before", "payloads_before")
+    store.prune(**{**dict.fromkeys(names, NOW - timedelta(days=1000)), **before})
+
+
 def pending(digit: str = "a", pool: str | None = None) -> Incident:
     return incident_of(
         digit,

@@ -8,7 +8,7 @@ from datetime import timedelta
 from made_incidents import with_values
 from outbox import planned
 from small_page import small_page
-from store_cases import NOW, pending
+from store_cases import NOW, pending, prune
 
 from driftwatch.incidents.incident import Transition
 from driftwatch.incidents.silence import parse_matchers
@@ -44,9 +44,9 @@ def test_prune_drops_old_incidents_where_nothing_is_to_be_sent(
     kept = store.add_silence(
         parse_matchers(["a=b"]), until=NOW + 9 * MINUTE, by="A", at=NOW, comment=""
     )
-    store.prune(incidents_before=NOW)
+    prune(store, incidents_before=NOW)
     assert len(store.incidents()) == 3  # resolved at that time, not before it
-    store.prune(incidents_before=NOW + MINUTE)
+    prune(store, incidents_before=NOW + MINUTE)
     assert {i.id[0] for i in store.incidents()} == {"b", "c"}
     assert store.deliveries(fired["a"].id) == []
     assert undelivered_count(store) == 1

@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from recorded_minute_cases import copies, real_minutes
 from sqlalchemy import select
-from store_cases import NOW, committer
+from store_cases import NOW, committer, prune
 
 from driftwatch.detect.references import Loss, PoolHour, Reference, TargetDays
 from driftwatch.minutes.schema import SUMS
@@ -126,7 +126,7 @@ def test_days_that_are_over_are_rolled_up(store: Store, minutes: pl.DataFrame) -
         rel_tol=5e-5,
     )
     committer(store)()
-    store.prune(minutes_before=start + DAY)
+    prune(store, minutes_before=start + DAY)
     assert store.past(start, now).is_empty()
 
 
@@ -214,5 +214,5 @@ def test_references_stand_in_the_place_of_older_ones(store: Store, commit: Commi
     commit(references_gone=[own.place])
     assert store.references() == [later]
     commit(references=[own])
-    store.prune(incidents_before=NOW + HOUR)  # of a target that is long gone
+    prune(store, incidents_before=NOW + HOUR)  # of a target that is long gone
     assert store.references() == [later]

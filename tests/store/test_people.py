@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from made_incidents import with_values
 from small_page import small_page
-from store_cases import NOW, committer, pending
+from store_cases import NOW, committer, pending, prune
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.incident import Incident
@@ -126,7 +126,7 @@ def test_a_tick_leaves_marks_alone_and_they_go_with_their_incident(store: Store)
     tick(fired())
     tick(over)
     assert list(store.marks(["a" * 12])) == ["a" * 12]
-    store.prune(incidents_before=NOW + timedelta(days=400))
+    prune(store, incidents_before=NOW + timedelta(days=400))
     assert store.marks(["a" * 12]) == {}
 
 
@@ -174,7 +174,7 @@ def test_what_is_no_silence(store: Store) -> None:
 
 def test_it_is_pruned_by_when_it_was_made(store: Store) -> None:
     store.write_report("2026-W09", {"week": {"name": "2026-W09"}}, ["oncall", "log"], NOW)
-    store.prune(incidents_before=NOW)
+    prune(store, incidents_before=NOW)
     assert store.report_weeks() == ["2026-W09"]
-    store.prune(incidents_before=NOW + HOUR)
+    prune(store, incidents_before=NOW + HOUR)
     assert store.report_weeks() == []

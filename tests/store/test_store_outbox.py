@@ -10,7 +10,7 @@ import pytest
 from made_incidents import with_values
 from small_page import small_page
 from sqlalchemy import select
-from store_cases import NOW, pending
+from store_cases import NOW, pending, prune
 
 from driftwatch.errors import StoreError
 from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
@@ -69,9 +69,9 @@ def test_a_page_is_stored_once_and_forgotten_after_it_was_sent(
     for one in rest:
         mark_sent(store, one, SOON)
     mark_failed(store, desk, SOON, "404", None)
-    store.prune(payloads_before=SOON)
+    prune(store, payloads_before=SOON)
     assert {one.payload == boss.payload for one in store.deliveries("a" * 12)} == {True}
-    store.prune(payloads_before=LATE)
+    prune(store, payloads_before=LATE)
     sent = {one.receiver: (one.status, one.payload) for one in store.deliveries("a" * 12)}
     assert sent == {
         "boss": ("pending", boss.payload),  # still to be sent, however long it waits
@@ -81,7 +81,7 @@ def test_a_page_is_stored_once_and_forgotten_after_it_was_sent(
     }
     (waiting,) = due_deliveries(store, LATE)
     mark_sent(store, waiting, LATE)
-    store.prune(payloads_before=LATE + timedelta(days=7))
+    prune(store, payloads_before=LATE + timedelta(days=7))
     assert payload_count(store) == 0
     assert [one.status for one in store.deliveries("a" * 12)].count("sent") == 3
 

@@ -313,20 +313,16 @@ def _nameless(reader: Reader) -> list[SourceProblem]:
     return [SourceProblem(_ENGINES, f"{first} has no instance label{more}: not read")]
 
 
-# A database that restarts or is overloaded is back in seconds; one that is gone stays away.
-PAUSES_SECONDS = (2.0, 8.0)
-
-
-class RetryingSource:
-    """A source whose past is read once: tried again where it does not answer, then an error.
+class AnsweringSource:
+    """A source whose past is read once: where it does not answer, that is an error.
 
     A live service goes on without a silent source, and every target has that reason. A replay must
     not take the absence of the database for the absence of the servers.
 
-    ``help_text``: what to check where it never answered; None = no advice.
+    ``help_text``: what to check where it never answered.
     """
 
-    def __init__(self, source: Source, help_text: str | None = None) -> None:
+    def __init__(self, source: Source, help_text: str) -> None:
         self.name, self.settle_seconds = source.name, source.settle_seconds
         self._source, self._help_text = source, help_text
         self._answered = False
@@ -334,18 +330,14 @@ class RetryingSource:
     def collect(self, since: datetime, until: datetime) -> Collected:
         """As the source.
 
-        Raises Unavailable: it does not answer, where it did before not after :data:`PAUSES_SECONDS`
-        either.
+        Raises Unavailable: it does not answer.
         """
-        for seconds in (0.0, *PAUSES_SECONDS) if self._answered else (0.0,):
-            if seconds:
-                time.sleep(seconds)
-            collected = self._source.collect(since, until)
-            # one that answered in part names what is missing
-            if collected.silent is None or collected.scrapes["ok"].any():
-                self._answered = True
-                return collected
-        why = (collected.silent or "").removeprefix("Unavailable: ")
+        collected = self._source.collect(since, until)
+        # one that answered in part names what is missing
+        if collected.silent is None or collected.scrapes["ok"].any():
+            self._answered = True
+            return collected
+        why = collected.silent.removeprefix("Unavailable: ")
         raise Unavailable(
             f"{self.name} does not answer from {since:%Y-%m-%dT%H:%M:%SZ} on: {why}",
             help_text=None if self._answered else self._help_text,

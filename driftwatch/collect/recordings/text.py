@@ -2,8 +2,7 @@
 
 One JSON object a line: ``t`` (unix seconds), ``status`` (200, another status, or ``"exc"`` where
 there was no answer), ``body`` (the page, or what went wrong), ``instance`` where the file holds
-several servers; other fields are not read. Pages of dcgm-exporter may stand between those of the
-servers, each exporter with an ``instance`` of its own.
+several servers; other fields are not read.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
@@ -21,7 +19,6 @@ from typing import IO
 import polars as pl
 from pydantic import BaseModel, Field, ValidationError
 
-from driftwatch.collect.dcgm import GpuSamples, is_dcgm_page
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import RecordingError
@@ -91,8 +88,7 @@ class RecordingSource:
 
         Raises RecordingError: as :meth:`collect`.
         """
-        whole = self._whole()
-        times = pl.concat([whole.scrapes["time"], whole.gpus["time"]])
+        times = self._whole().scrapes["time"]
         first, last = times.min(), times.max()
         assert isinstance(first, datetime)  # noqa: S101 - a page without rows was refused
         assert isinstance(last, datetime)  # noqa: S101
@@ -108,8 +104,7 @@ class RecordingSource:
         whole = self._whole()
         inside = pl.col("time").is_between(since, until, closed="left")
         problems = tuple(p for p in whole.problems if p.time is None or since <= p.time < until)
-        scrapes, gpus = whole.scrapes.filter(inside), whole.gpus.filter(inside)
-        return Collected(scrapes, whole.targets, problems, gpus=gpus)
+        return Collected(whole.scrapes.filter(inside), whole.targets, problems)
 
     def next_after(self, time: datetime) -> datetime | None:
         """The first scrape at or after ``time``; None after the last."""
@@ -137,11 +132,8 @@ def _file(location: Path) -> Path:
 
 
 def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> Collected:
-    """The whole file as two tables; each body is let go once its numbers are read."""
+    """The whole file as a table; each body is let go once its numbers are read."""
     batch = parser.batch()
-    gpus = GpuSamples()
-    exporters: set[str] = set()
-    failed: list[tuple[str, datetime, str]] = []
     read: set[tuple[str, datetime]] = set()
     broken: list[tuple[int, str, datetime | None]] = []
     at: datetime | None = None
@@ -156,13 +148,10 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
             broken.append((number, what, at))
             continue
         read.add((name, at))
-        body = line.body.encode()
         if line.status != 200:
-            failed.append((name, at, line.failure))  # of a server or of an exporter
-        elif not is_dcgm_page(body):
-            batch.add(name, at, body)
-        elif gpus.page(name, at, body):
-            exporters.add(name)
+            batch.fail(name, at, line.failure)
+        else:
+            batch.add(name, at, line.body.encode())
     if not read:
         number, why, _ = broken[0] if broken else (1, "the file is empty", None)
         raise RecordingError(f"{path}:{number}: not a recording: {why}", help_text=HOW_TO_RECORD)
@@ -173,18 +162,7 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
         number, _, time = broken[_NAMED_LINES]
         rest = len(broken) - _NAMED_LINES
         batch.problem(f"{path}:{number}", f"and {rest} more lines from here on", time or first)
-    for name, time, why in failed:
-        if name in exporters:
-            gpus.problem(name, why, time)
-        else:
-            batch.fail(name, time, why)
-    page = batch.finish()
-    of_gpus = gpus.collected()
-    table, problems = of_gpus.gpus, of_gpus.problems
-    if page.scrapes.is_empty() and table.is_empty():
-        why = "; ".join(f"{p.where}: {p.reason}" for p in problems[:1])
-        raise RecordingError(f"{path}: not a recording: {why}", help_text=HOW_TO_RECORD)
-    return replace(page, gpus=table, problems=(*page.problems, *problems))
+    return batch.finish()
 
 
 def _line(text: bytes) -> _Line | str:
