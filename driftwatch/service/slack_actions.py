@@ -263,7 +263,7 @@ class SlackClicks:
 
     def _act(self, client: SlackClient, receiver: str, click: Click) -> str | None:
         """Do it; returns the answer to who clicked, None where a message shows it."""
-        by, now, store = _name(client, click), self._now(), self._store
+        by, now, store = cut(clean(click.user_name), 60), self._now(), self._store
         via: dict[str, Any] = {"via": receiver, "request_id": click.request_id}
         if click.action == ACKNOWLEDGE:
             done = store.acknowledge(click.incident_id, by, now, **via)
@@ -295,12 +295,3 @@ def _tell_thread(client: SlackClient, click: Click, by: str, what: str) -> str |
     except DeliveryError:
         return f"silenced until {end}"
     return None
-
-
-def _name(client: SlackClient, click: Click) -> str:
-    """The person's own name, else the user name."""
-    name = click.user_name
-    with suppress(DeliveryError, KeyError, TypeError, AttributeError):
-        profile = client.users_info(user=click.user)["user"]["profile"]
-        name = profile.get("display_name") or profile.get("real_name") or name
-    return cut(clean(str(name)), 60)

@@ -17,7 +17,7 @@ from sqlalchemy.sql import Select
 
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.documents import Document, to_json
-from driftwatch.errors import DocumentError, StoreError, UsageError
+from driftwatch.errors import DocumentError, StoreError
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import KnobMove, TargetKey
 from driftwatch.store.database import Database, chunks
@@ -59,31 +59,19 @@ class History(Database):
     def add_baselines(self, baselines: Iterable[Baseline]) -> None:
         """Put them in force, all or none; the baseline before of the same target or pool retires.
 
-        Raises UsageError: an id is that of a baseline of another target or pool.
+        An id is a hash of the target or pool and the window.
         """
         new = {(one.scope, one.subject): one for one in baselines}  # of two the later one
-        ids = {one.id: subject for subject, one in new.items()}
         with self._writing() as connection:
-            query = select(
-                _accepted.id,
-                _accepted.scope,
-                _accepted.instance,
-                _accepted.engine,
-                _accepted.pool,
-            )
-            for row in connection.execute(query.add_columns(_accepted.retired_at)):
-                key = None if row.instance is None else TargetKey(row.instance, row.engine)
-                subject = (row.scope, row.pool if key is None else key.text)
-                if ids.get(row.id, subject) != subject:
-                    raise UsageError(
-                        f"{row.id} is the id of a baseline of {subject[1]}",
-                        help_text="another target needs its own: driftwatch baseline accept",
-                    )
-                if row.retired_at is None and (by := new.get(subject)) is not None:
+            for row in connection.execute(in_force()).all():
+                subject = row.pool
+                if row.instance is not None:
+                    subject = TargetKey(row.instance, row.engine).text
+                if (by := new.get((row.scope, subject))) is not None:
                     of = update(kept_baselines).where(_accepted.id == row.id)
                     connection.execute(of.values(retired_at=by.accepted_at))
-            for some in chunks(list(ids)):
-                connection.execute(delete(kept_baselines).where(_accepted.id.in_(some)))
+            for ids in chunks([one.id for one in new.values()]):
+                connection.execute(delete(kept_baselines).where(_accepted.id.in_(ids)))
             if new:
                 connection.execute(insert(kept_baselines), [_row(one) for one in new.values()])
 

@@ -42,7 +42,6 @@ _FAILURES: dict[str, tuple[str, str, str | None]] = {
         "sslmode=require where it wants TLS",
     ),
     "3D000": ("missing", "is not there", "make it: CREATE DATABASE ... ENCODING 'UTF8'"),
-    "3F000": ("missing", "has no schema to work in", "check search_path of this user"),
     "42501": ("denied", "does not allow this", "give this user all rights on its tables"),
     "53300": (
         "busy",
@@ -62,8 +61,6 @@ _FAILURES: dict[str, tuple[str, str, str | None]] = {
     "40": ("conflict", "took the transaction back: it met another one", "try again"),
     "08": ("unreachable", "lost the connection", "driftwatch goes on when it is back"),
     "XX001": ("corrupt", "is corrupt", "restore a backup"),
-    "XX002": ("corrupt", "has a corrupt index", "REINDEX DATABASE, or restore a backup"),
-    "58": ("unusable", "met a system error", "see the log of PostgreSQL"),
     "TLS": ("denied", "offers no TLS", "switch ssl on there, or take sslmode out of the URL"),
 }
 # libpq gives no SQLSTATE for what happens before the login, a standby one of many meanings

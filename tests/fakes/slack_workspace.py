@@ -23,13 +23,12 @@ from fakes.slack_socket import SlackSocket
 BOT_TOKEN = "xoxb-canary-bot-token"
 APP_TOKEN = "xapp-canary-app-token"
 TEAM, APP, BOT = "T0000TEAM", "A0000APP", "B0000BOT"
-ALL_SCOPES = ("channels:history", "chat:write", "users:read")
+ALL_SCOPES = ("channels:history", "chat:write")
 # method → the scope that it needs, of those for public channels
 _SCOPES = {
     "chat.postMessage": "chat:write",
     "chat.update": "chat:write",
     "conversations.history": "channels:history",
-    "users.info": "users:read",
 }
 # these take JSON; others read and take forms
 _JSON = frozenset(("chat.postMessage", "chat.update"))
@@ -122,7 +121,7 @@ class SlackWorkspace(LoopbackServer):
         return {
             "type": "block_actions",
             "team": {"id": TEAM, "domain": "example"},
-            "user": {"id": user, "username": user.lower(), "name": user.lower(), "team_id": TEAM},
+            "user": {"id": user, "name": self.names.get(user, user.lower()), "team_id": TEAM},
             "api_app_id": APP,
             "container": {
                 "type": "message",
@@ -221,13 +220,6 @@ class SlackWorkspace(LoopbackServer):
         posted.payload, posted.edits = {**metadata, **arguments}, posted.edits + 1
         self.mentions += mentions(arguments)
         return {"channel": channel, "ts": ts, "text": arguments.get("text", "")}
-
-    def _users_info(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        user = str(arguments.get("user"))
-        if user not in self.names:
-            return {"ok": False, "error": "user_not_found"}
-        profile = {"display_name": self.names[user], "real_name": self.names[user]}
-        return {"user": {"id": user, "name": user.lower(), "profile": profile}}
 
     def __enter__(self) -> Self:
         self.socket.start()
