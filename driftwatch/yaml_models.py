@@ -47,7 +47,6 @@ _KINDS = {
 # Patterns of the values in words.
 _PATTERNS = {
     "^[A-Za-z0-9]": "a name has letters, digits, _, . and - and begins with a letter or a digit",
-    "^[^\\s\\d<": "a currency has 1 to 8 characters, no space and no digit",
     "^\\S(": "text is wanted here that neither begins nor ends with a space",
     "^[A-Za-z_]": "a label's name has letters, digits and _ and does not begin with a digit",
 }
@@ -87,20 +86,13 @@ def fault(
     return PydanticCustomError(_FAULT, "{message}", context)
 
 
-_IN_WORDS = re.compile(
-    r"(?i)(\d{1,9})\s*(s|sec|secs|seconds?|m|min|mins|minutes?|h|hrs?|hours?|d|days?)"
-)
-
-
 def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise fault("duration", "a duration such as 15s or 1h30m is wanted here")
     try:
         return parse_duration(str(value))
     except ValueError as error:
-        match = _IN_WORDS.fullmatch(str(value))
-        help_text = None if match is None else f"write {match[1]}{match[2][0].lower()}"
-        raise fault("duration", str(error), help_text) from None
+        raise fault("duration", str(error)) from None
 
 
 # What an editor has of a duration: ``0``, or text.

@@ -13,8 +13,8 @@ from driftwatch.errors import ConfigError, NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.settings import Settings
-    from driftwatch.store import Store
     from driftwatch.store.people import IncidentStore
+    from driftwatch.store.store import Store
 
 DEFAULT_CONFIG = "driftwatch.yaml"
 DEFAULT_DATABASE = Path("driftwatch.db")
@@ -68,7 +68,7 @@ def open_store(db: Place | None, config: Path | None) -> Store:
 
     Raises StoreError: it is missing or does not serve.
     """
-    from driftwatch.store import Store
+    from driftwatch.store.store import Store
 
     return Store.open(database_of(db, config), migrate=False)
 

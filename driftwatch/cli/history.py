@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.state import Outcome
     from driftwatch.settings import Settings
-    from driftwatch.store import Store
+    from driftwatch.store.store import Store
 
 # Minutes of the database are kept 35 days.
 STORED_SPAN = timedelta(days=30)

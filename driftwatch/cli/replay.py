@@ -25,7 +25,7 @@ from driftwatch.receivers.stdout import StdoutSender
 if TYPE_CHECKING:
     from driftwatch.database_place import Place
     from driftwatch.pipeline.state import Outcome
-    from driftwatch.store import Store
+    from driftwatch.store.store import Store
 
 _PAGES_IN_FULL = 3
 _LINES = 12  # events, the pages in full among them

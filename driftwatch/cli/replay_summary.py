@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from driftwatch.collect.schema import SourceProblem
     from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.state import Outcome
-    from driftwatch.store import Store
+    from driftwatch.store.store import Store
 
 _REASONS_TOLD, _PROBLEMS_TOLD = 5, 20
 # An answered page that holds nothing, in the words of collect/page_text.py. A scrape that was

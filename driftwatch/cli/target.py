@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.question import Moment
-    from driftwatch.store import Store
+    from driftwatch.store.store import Store
 
 _KEY = ("instance", "engine")
 _LISTED = 8  # names in an error on a terminal; piped all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,7 @@ class Reload:
             return
         settings, plan, receivers = found
         self._adopt(plan, receivers)
-        before, after = ({rule.id for rule in one.rules} for one in (self._plan, plan))
-        facts = {"added": _listed(after - before), "removed": _listed(before - after)}
-        named = {name: text for name, text in facts.items() if text}
-        self._log.info("reloaded", rules=len(plan.enabled), **named)
+        self._log.info("reloaded", rules=len(plan.enabled))
         self._note_routes(settings, plan)
         for key in AT_START:
             if getattr(settings, key) != getattr(self._started, key):
@@ -111,8 +108,3 @@ def _words(problem: Problem) -> dict[str, str]:
         "help": problem.help_text or "",
     }
     return {name: text for name, text in facts.items() if text}
-
-
-def _listed(names: Collection[str]) -> str:
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(sorted(names)[:10]) + more

@@ -7,29 +7,15 @@ the environment go before the file (two of them: no settings framework is needed
 
 from __future__ import annotations
 
-from driftwatch.settings.file import ENVIRONMENT, Settings, load_settings
-from driftwatch.settings.pools import PoolSettings, ServingSettings
-from driftwatch.settings.receivers import ReceiverSettings
-from driftwatch.settings.sources import (
-    DcgmSource,
-    NvmlSource,
-    PagesSource,
-    PrometheusSource,
-    RecordingSource,
-    SourceSettings,
-)
-
-__all__ = [
-    "ENVIRONMENT",
-    "DcgmSource",
-    "NvmlSource",
-    "PagesSource",
-    "PoolSettings",
-    "PrometheusSource",
-    "ReceiverSettings",
-    "RecordingSource",
-    "ServingSettings",
-    "Settings",
-    "SourceSettings",
-    "load_settings",
-]
+from driftwatch.settings.file import ENVIRONMENT as ENVIRONMENT
+from driftwatch.settings.file import Settings as Settings
+from driftwatch.settings.file import load_settings as load_settings
+from driftwatch.settings.pools import PoolSettings as PoolSettings
+from driftwatch.settings.pools import ServingSettings as ServingSettings
+from driftwatch.settings.receivers import ReceiverSettings as ReceiverSettings
+from driftwatch.settings.sources import DcgmSource as DcgmSource
+from driftwatch.settings.sources import NvmlSource as NvmlSource
+from driftwatch.settings.sources import PagesSource as PagesSource
+from driftwatch.settings.sources import PrometheusSource as PrometheusSource
+from driftwatch.settings.sources import RecordingSource as RecordingSource
+from driftwatch.settings.sources import SourceSettings as SourceSettings

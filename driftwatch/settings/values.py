@@ -93,14 +93,7 @@ Count = Annotated[int, Field(gt=0, strict=True)]
 Number = Annotated[float, Field(gt=0, strict=True)]
 
 
-def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    for position, name in enumerate(names):
-        if name in names[:position]:
-            raise fault("duplicate", f"{name} is named twice", inner=(position,))
-    return names
-
-
-Names = Annotated[tuple[Name, ...], AfterValidator(_each_once)]
+Names = tuple[Name, ...]
 
 
 def one_of(part: BaseModel, *names: str, required: bool = True) -> None:

@@ -16,7 +16,7 @@ from driftwatch.backtest.outcome import History
 from driftwatch.cli.history import plan_from
 from driftwatch.collect.recordings import open_recording
 from driftwatch.installation import shipped
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 
 Run = Callable[..., tuple[int, str, str]]
 Golden = Callable[[str, str], None]

@@ -12,7 +12,7 @@ from command_cases import START, Run
 
 from driftwatch.cli.main import main
 from driftwatch.incidents.incident import Incident
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 
 
 @pytest.fixture

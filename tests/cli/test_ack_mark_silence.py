@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_cases import Run, incident
 
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from tests.outbox import latest_actions
 
 

@@ -16,7 +16,7 @@ from made_incidents import incident_of
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 
 # run_slow: 22 min at its own speed, 12 min slowed by 25 %, 8 min recovered
 GOOD = ("--from", "2026-11-21T08:48:00Z", "--to", "2026-11-21T09:06:00Z")

@@ -22,7 +22,7 @@ from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 

@@ -14,7 +14,7 @@ from outbox import planned
 from small_page import small_page
 
 from driftwatch.incidents.silence import parse_matchers
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed, mark_sent
 
 FIRED = START + timedelta(minutes=10)

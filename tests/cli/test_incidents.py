@@ -13,7 +13,7 @@ from fakes.manual_clock import ManualClock
 from outbox import planned
 from page_cases import CAP
 
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 
 
 def test_piped_it_is_whole_rows_between_tabs_open_ones_only(

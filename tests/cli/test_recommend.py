@@ -16,8 +16,8 @@ from driftwatch.cli.target import chosen_target
 from driftwatch.collect.startup import from_arguments
 from driftwatch.errors import UsageError
 from driftwatch.model import Target, TargetKey
-from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
+from driftwatch.store.store import Store, TickRecord
 
 # a real vLLM 0.32: max_num_seqs 8 binds from 08:18 on, a restart with 64 at 08:31
 RECORDED = Path(driftwatch.__file__).parent / "_demo" / "run_cap.jsonl.gz"

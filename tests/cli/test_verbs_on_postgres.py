@@ -9,7 +9,7 @@ import pytest
 from command_cases import START, Run, incident
 from fakes.postgres_server import PostgresServer
 
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 from driftwatch.store.tables import SCHEMA_REVISION as SCHEMA
 
 SECRET = "hunter2-canary"

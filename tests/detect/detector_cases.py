@@ -13,8 +13,8 @@ from driftwatch.detect.reference import no_reference
 from driftwatch.detect.references import References, changes_of
 from driftwatch.pipeline.detection import Detection, detect
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
+from driftwatch.store.store import Store, TickRecord
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

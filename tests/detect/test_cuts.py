@@ -11,7 +11,7 @@ import pytest
 from detector_cases import at, minutes_of, play
 
 from driftwatch.pipeline.detection import Detection, detection_from
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 
 SLOW = {"b:8000": [(150, 190, 1.3)], "c:8000": [(100, 110, 1.5)]}
 

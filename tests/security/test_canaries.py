@@ -40,7 +40,7 @@ from driftwatch.incidents.incident import Transition
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.liveness import ping
 from driftwatch.settings import load_settings
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 
 
 class Echo(LoopbackServer):

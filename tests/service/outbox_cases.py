@@ -17,7 +17,7 @@ from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Outbox
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 
 NOW = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ from driftwatch.service.configuration import plan_of_settings
 from driftwatch.service.reload import Reload
 from driftwatch.service.run import Service
 from driftwatch.settings import load_settings
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 
 BEGIN = datetime(2026, 11, 21, 8, 18, tzinfo=UTC)
 # of run_cap: 8 to 98 requests wait in the minutes that end from 8 to 13 minutes after BEGIN

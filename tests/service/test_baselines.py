@@ -27,7 +27,7 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.run import Service
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 
 KEY, OTHER = TargetKey("host:8000", "0"), TargetKey("host:8001", "0")
 START = datetime(2026, 11, 21, 8, 48, tzinfo=UTC)

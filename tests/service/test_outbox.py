@@ -16,8 +16,8 @@ from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Message
 from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Outbox
-from driftwatch.store import Store
 from driftwatch.store.deliveries import CLAIM
+from driftwatch.store.store import Store
 from tests.outbox import undelivered_count
 
 LATER = timedelta(minutes=10)

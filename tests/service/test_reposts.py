@@ -23,7 +23,7 @@ from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Outbox, ReceiverQueue
 from driftwatch.settings.receivers import AlertmanagerReceiver
-from driftwatch.store import Store, TickRecord
+from driftwatch.store.store import Store, TickRecord
 
 needs_alertmanager = pytest.mark.skipif(
     shutil.which(BINARY) is None, reason="prometheus-alertmanager is not installed"

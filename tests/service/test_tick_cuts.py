@@ -21,7 +21,7 @@ from driftwatch.notify.page import Page
 from driftwatch.pipeline.state import State
 from driftwatch.service.batches import Batch
 from driftwatch.service.replay import Ticks
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from tests.replayed_rows import evidence_only
 
 END = at(200 * 60)

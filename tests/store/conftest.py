@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from store_cases import committer
 
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 
 
 @pytest.fixture

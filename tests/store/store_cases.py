@@ -11,8 +11,8 @@ from made_incidents import incident_of
 from driftwatch.detect.references import Place, Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.store import Store, TickRecord
 from driftwatch.store.history import TargetAdvice
+from driftwatch.store.store import Store, TickRecord
 from driftwatch.verify.verification import Verification
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -12,7 +12,7 @@ from store_cases import NOW, pending, prune
 
 from driftwatch.incidents.incident import Transition
 from driftwatch.incidents.silence import parse_matchers
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from tests.outbox import due_deliveries, mark_sent, undelivered_count
 
 Commit = Callable[..., None]

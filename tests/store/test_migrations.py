@@ -7,9 +7,9 @@ from alembic.script import ScriptDirectory
 
 from driftwatch.database_place import place_of
 from driftwatch.installation import shipped
-from driftwatch.store import Store
 from driftwatch.store.database import open_engine, writing
 from driftwatch.store.migrate import _config as alembic_config
+from driftwatch.store.store import Store
 from driftwatch.store.tables import SCHEMA_REVISION, metadata
 
 

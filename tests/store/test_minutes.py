@@ -19,8 +19,8 @@ from driftwatch.detect.references import Loss, PoolHour, Reference, TargetDays
 from driftwatch.minutes.schema import SUMS
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store import Store
 from driftwatch.store.minute_columns import ADDED, STORED_SCHEMA, rolled_up
+from driftwatch.store.store import Store
 from driftwatch.store.tables import minute_batches
 
 Commit = Callable[..., None]

@@ -14,9 +14,9 @@ from store_cases import committer, pending
 
 from driftwatch.errors import StoreError
 from driftwatch.installation import shipped
-from driftwatch.store import Store
 from driftwatch.store.database import reading
 from driftwatch.store.migrate import upgrade_database
+from driftwatch.store.store import Store
 from driftwatch.store.tables import SCHEMA_REVISION
 
 pytestmark = pytest.mark.usefixtures("migrations_run")
@@ -195,7 +195,7 @@ def test_deleted_while_it_is_open(path: Path, replaced: bool) -> None:
 
 
 def test_two_processes_may_open_a_new_database_at_once(path: Path) -> None:
-    code = "import sys; from driftwatch.store import Store; Store.open(sys.argv[1]).close()"
+    code = "import sys; from driftwatch.store.store import Store; Store.open(sys.argv[1]).close()"
     started = [
         subprocess.Popen([sys.executable, "-c", code, str(path)], stderr=subprocess.PIPE)
         for _ in range(3)

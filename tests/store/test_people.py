@@ -14,9 +14,9 @@ from driftwatch.errors import UsageError
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import Silence, parse_matchers
 from driftwatch.notify.page import Acknowledgement
-from driftwatch.store import Store
 from driftwatch.store.actions import Mark
 from driftwatch.store.incidents import LONGEST_BECAUSE
+from driftwatch.store.store import Store
 from tests.outbox import latest_actions
 
 Commit = Callable[..., None]

@@ -15,8 +15,8 @@ from store_cases import committer, pending
 
 from driftwatch.database_place import place_of
 from driftwatch.errors import StoreError
-from driftwatch.store import Store
 from driftwatch.store.migrate import upgrade_database
+from driftwatch.store.store import Store
 
 pytestmark = pytest.mark.postgres
 

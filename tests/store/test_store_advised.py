@@ -13,8 +13,8 @@ from store_cases import NOW
 from driftwatch.errors import StoreError
 from driftwatch.model import Advice, Reason, TargetKey
 from driftwatch.recommend.advice import Answer
-from driftwatch.store import Store
 from driftwatch.store.history import TargetAdvice
+from driftwatch.store.store import Store
 from driftwatch.verify.verification import Change, Verification
 from tests.outbox import write_advice
 

@@ -17,7 +17,7 @@ from driftwatch.errors import StoreError, UsageError
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import PoolRule, Verdict, step
 from driftwatch.model import TargetKey
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 
 Commit = Callable[..., None]
 KEY = TargetKey("s:8000", "0")

@@ -17,8 +17,8 @@ from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
 from driftwatch.incidents.incident import Event, Transition
 from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
 from driftwatch.model import Advice, KnobMove, Reason
-from driftwatch.store import Store
 from driftwatch.store.deliveries import CLAIM
+from driftwatch.store.store import Store
 from driftwatch.store.tables import payloads
 from driftwatch.verify.verification import Change, Verification
 from tests.outbox import due_deliveries, mark_failed, mark_sent, undelivered_count

@@ -12,8 +12,8 @@ import pytest
 from store_cases import committer, pending
 
 from driftwatch.errors import StoreError
-from driftwatch.store import Store
 from driftwatch.store.sqlite import lock_path
+from driftwatch.store.store import Store
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def database(path: Path) -> str:
 
 HOLDER = """
 import sys
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 with Store.open(sys.argv[1]) as store, store.tick_lock():
     print("held", flush=True)
     sys.stdin.read()

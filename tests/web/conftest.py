@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 from web_cases import Recorded, record_firing, web_at
 
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from driftwatch.web.app import Web
 
 CHROMIUM = Path("/usr/bin/chromium")

@@ -13,8 +13,8 @@ from web_cases import END, evidence_of, usual_plan
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Pool
-from driftwatch.store import Store, TickRecord
 from driftwatch.store.latest import SLOT, SLOTS, Latest, ServerNow, Trace, slot_of
+from driftwatch.store.store import Store, TickRecord
 
 MINUTE = timedelta(minutes=1)
 WHY = "no baseline in use yet: 9 of 60 minutes of data"

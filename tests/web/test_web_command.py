@@ -13,7 +13,7 @@ import httpx
 import pytest
 from web_cases import ANA, BEN, END, TOKEN, Recorded, browser, fired, fleet_database, send, web_at
 
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from driftwatch.web.app import PAGES
 from tests.outbox import latest_actions
 

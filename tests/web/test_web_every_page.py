@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from web_cases import ANA, END, Recorded, browser, fired, fleet_database, send, web_at
 
 from driftwatch.model import TargetKey
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from driftwatch.web.app import PAGES, Web
 from driftwatch.web.page import Page
 

@@ -20,7 +20,7 @@ from web_cases import END, browser, fired, fleet_database, shown, web_at
 from driftwatch.notify.headline import rendered
 from driftwatch.notify.page import Phrases
 from driftwatch.pipeline.build_page import build_page
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from driftwatch.web.app import Web
 
 WHY = "no baseline in use yet: 9 of 60 minutes of data"

@@ -35,8 +35,8 @@ from driftwatch.incidents.silence import silence_matchers
 from driftwatch.model import Slo
 from driftwatch.numbers import moment
 from driftwatch.pipeline.build_page import build_page
-from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
+from driftwatch.store.store import Store, TickRecord
 from driftwatch.web.app import Web
 from driftwatch.web.incidents import looks
 from driftwatch.web.plots import incident_plot

@@ -13,7 +13,7 @@ from web_cases import Recorded, browser
 
 from driftwatch.report.html import as_html_body
 from driftwatch.report.report import Report
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from driftwatch.web.app import Web
 
 

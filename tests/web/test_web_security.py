@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from web_cases import ANA, BEN, TOKEN, Recorded, browser, send, web_at
 
 from driftwatch.errors import ConfigError
-from driftwatch.store import Store
+from driftwatch.store.store import Store
 from driftwatch.web.access import People
 from driftwatch.web.app import HEADERS, Web
 from tests.outbox import latest_actions

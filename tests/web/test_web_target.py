@@ -14,8 +14,8 @@ from web_cases import END, Recorded, browser, fleet_database, shown, web_at
 
 from driftwatch.pipeline.plan import Pool
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.store import Store
 from driftwatch.store.minute_columns import STORED_SCHEMA
+from driftwatch.store.store import Store
 from driftwatch.web.app import Web
 from driftwatch.web.incidents import page_lines
 from driftwatch.web.page import pool_path, target_path

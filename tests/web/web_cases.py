@@ -37,8 +37,8 @@ from driftwatch.service.report_material import gather
 from driftwatch.service.run import Service
 from driftwatch.service.timing import BoundedQuestions
 from driftwatch.settings.file import ProxySettings, WebSettings
-from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
+from driftwatch.store.store import Store, TickRecord
 from driftwatch.web.access import People
 from driftwatch.web.app import PAGES, Web, application, server_of
 from driftwatch.web.database import WebDatabase

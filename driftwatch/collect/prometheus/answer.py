@@ -171,7 +171,6 @@ class Reader:
             self._prefixes = held
             self._forget(self._reader.server_labels)
         self.samples = Samples(self._reader)
-        self.nameless: list[Labels] = []  # series without an instance
         self.has_learnt = False
         self._series = 0
 
@@ -203,9 +202,7 @@ class Reader:
         if not len(answer.series):
             return
         found = self._found(answer.heads, question)
-        nameless = found.filter(pl.col("unit") == NONE)["series"]
-        self.nameless += [labels_of(answer.heads[one]) for one in nameless]
-        found = found.filter(pl.col("unit") != NONE)
+        found = found.filter(pl.col("unit") != NONE)  # a series without instance is nobody's
         of_labels = found.filter(pl.col("slot") <= _CONFIGURATION)
         for series, unit, slot in of_labels.iter_rows():
             times = answer.time[slice(*np.searchsorted(answer.series, (series, series + 1)))]

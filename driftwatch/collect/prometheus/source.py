@@ -24,7 +24,7 @@ from driftwatch.collect.prometheus.query import (
     unix_ms,
 )
 from driftwatch.collect.prometheus.targets import PodImages, look_for_prefixes
-from driftwatch.collect.registry import SERVER_SERIES, VLLM, Labels, short_name
+from driftwatch.collect.registry import SERVER_SERIES, VLLM, Labels
 from driftwatch.collect.rows import scrape_rows
 from driftwatch.collect.samples import Attempt, SourceMemory
 from driftwatch.collect.schema import (
@@ -260,8 +260,7 @@ class PrometheusSource:
             silent=silent,
             any_server=bool(self._selector),
         )
-        problems = (*_nameless(reader), *collected.problems)
-        return replace(collected, problems=problems, silent=first)
+        return replace(collected, silent=first)
 
     def _read(self, request: _Request, question: Question, matching: Sequence[str]) -> str | None:
         """Read the answer to one query; returns why some of it is missing, None = it is whole."""
@@ -303,14 +302,6 @@ class PrometheusSource:
         failed = {"time": request.at, "ok": False, "reason": f"{self.name}: {reason}"}
         rows = scrape_frame([key._asdict() | failed for key in sorted(self._targets)])
         return Collected(rows, dict(self._targets), folded(request.problems), silent=reason)
-
-
-def _nameless(reader: Reader) -> list[SourceProblem]:
-    if not reader.nameless:
-        return []
-    first, rest = min(map(short_name, reader.nameless)), len(reader.nameless) - 1
-    more = f", nor have {rest} more series" if rest else ""
-    return [SourceProblem(_ENGINES, f"{first} has no instance label{more}: not read")]
 
 
 class AnsweringSource:
