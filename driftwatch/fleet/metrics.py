@@ -11,8 +11,8 @@ token) or follows another (inter-token latency).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import numpy as np
@@ -55,52 +55,22 @@ _NEVER_COUNTED = (
 _STEP_HISTOGRAMS = ("iteration_tokens", "itl_seconds")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Finished:
-    """Finished requests, sorted by their end; times in seconds on the simulation's clock."""
-
-    end: Floats
-    arrival: Floats
-    first_scheduled: Floats  # later waits, after a preemption, count as prefill or decode
-    first_token: Floats
-    prompt: Floats  # tokens
-    generated: Floats  # tokens
-
-    def take(self, which: slice) -> Finished:
-        """Some of them."""
-        return Finished(*(getattr(self, f.name)[which] for f in fields(self)))
-
-    def followed_by(self, requests: pl.DataFrame) -> Finished:
-        """These and the finished ones of ended requests; equal ends keep their order."""
-        done = requests.filter(pl.col("status") == "finished")
-        new = [
-            done[name].cast(pl.Float64).to_numpy()
-            for name in (
-                *("end_seconds", "arrival_seconds", "first_scheduled_seconds"),
-                *("first_token_seconds", "prompt_tokens", "generated_tokens"),
-            )
-        ]
-        every = [np.concatenate([getattr(self, f.name), n]) for f, n in zip(fields(self), new)]  # noqa: B905
-        order = np.argsort(every[0], kind="stable")
-        return Finished(*(values[order] for values in every))
-
-
-def _tpot(f: Finished) -> Floats:
-    """Mean time per output token after the first; 0 where there is only one."""
-    intervals = f.generated - 1.0
-    decode = f.end - f.first_token
-    return np.divide(decode, intervals, out=np.zeros_like(decode), where=intervals > 0)
-
-
+# columns of ``Run.requests``; later waits, after a preemption, count as prefill or decode
+_FINISHED = (
+    *("end_seconds", "arrival_seconds", "first_scheduled_seconds", "first_token_seconds"),
+    *("prompt_tokens", "generated_tokens"),
+)
+_END, _ARRIVAL, _SCHEDULED, _TOKEN, _PROMPT, _GENERATED = map(pl.col, _FINISHED)
+_LATER = _GENERATED - 1.0  # tokens after the first
 # histogram → the observations of finished requests
-_AT_FINISH: Mapping[str, Callable[[Finished], Floats]] = {
-    "prompt_tokens": lambda f: f.prompt,
-    "generation_tokens": lambda f: f.generated,
-    "tpot_seconds": _tpot,
-    "e2e_seconds": lambda f: f.end - f.arrival,
-    "queue_seconds": lambda f: f.first_scheduled - f.arrival,
-    "prefill_seconds": lambda f: f.first_token - f.first_scheduled,
-    "decode_seconds": lambda f: f.end - f.first_token,
+_AT_FINISH: Mapping[str, pl.Expr] = {
+    "prompt_tokens": _PROMPT,
+    "generation_tokens": _GENERATED,
+    "tpot_seconds": pl.when(_LATER > 0).then((_END - _TOKEN) / _LATER).otherwise(0.0),
+    "e2e_seconds": _END - _ARRIVAL,
+    "queue_seconds": _SCHEDULED - _ARRIVAL,
+    "prefill_seconds": _TOKEN - _SCHEDULED,
+    "decode_seconds": _END - _TOKEN,
 }
 _AT_FIRST_TOKEN = "ttft_seconds"  # noqa: S105 - a column
 
@@ -142,6 +112,10 @@ def _nothing() -> Floats:
     return np.zeros(0)
 
 
+def _none_finished() -> pl.DataFrame:
+    return pl.DataFrame(schema=dict.fromkeys(_FINISHED, pl.Float64))
+
+
 @dataclass(slots=True)
 class EngineHistory:
     """One engine of a server process, from the start of the process on."""
@@ -150,7 +124,7 @@ class EngineHistory:
     # added and not yet taken
     times: Floats = field(default_factory=_nothing)
     _scraped: dict[str, Floats] = field(default_factory=dict)
-    _finished: Finished = field(default_factory=lambda: Finished(*(_nothing() for _ in range(6))))
+    _finished: pl.DataFrame = field(default_factory=_none_finished)  # by their end
     _first_tokens: Floats = field(default_factory=_nothing)
     _first_arrivals: Floats = field(default_factory=_nothing)
     # taken
@@ -170,7 +144,8 @@ class EngineHistory:
 
         Raises ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
         """
-        self._finished = self._finished.followed_by(requests)
+        done = requests.filter(pl.col("status") == "finished").select(_FINISHED).cast(pl.Float64)
+        self._finished = pl.concat([self._finished, done]).sort(_END, maintain_order=True)
         first = requests["first_token_seconds"].to_numpy()  # null is NaN
         has_token = ~np.isnan(first)
         tokens = np.concatenate([self._first_tokens, first[has_token]])
@@ -234,11 +209,11 @@ class EngineHistory:
         columns["waiting_requests"] = waiting
         columns["engine_awake"] = np.ones(how_many)
         columns |= dict.fromkeys(_NEVER_COUNTED, np.zeros(how_many))
-        ended = int(np.searchsorted(self._finished.end, times[-1], side="right"))
-        done = self._finished.take(slice(0, ended))
-        rows = np.searchsorted(times, done.end, side="left")
+        done = self._finished.filter(pl.col("end_seconds") <= times[-1])
+        rows = np.searchsorted(times, done["end_seconds"], side="left")
         for column, values in _AT_FINISH.items():
-            columns[column] = self._tallies[column].book(rows, values(done), how_many)
+            observed = done.select(values).to_series().to_numpy()
+            columns[column] = self._tallies[column].book(rows, observed, how_many)
         first = int(np.searchsorted(self._first_tokens, times[-1], side="right"))
         tokens = self._first_tokens[:first]
         columns[_AT_FIRST_TOKEN] = self._tallies[_AT_FIRST_TOKEN].book(
@@ -248,9 +223,9 @@ class EngineHistory:
         )
         counts = np.bincount(rows, minlength=how_many).cumsum()
         columns["finished_requests_total"] = (counts + self._finished_taken).astype(np.float64)
-        self._finished_taken += ended
+        self._finished_taken += len(done)
         self._first_tokens_taken += first
-        self._finished = self._finished.take(slice(ended, None))
+        self._finished = self._finished[len(done) :]
         self._first_tokens = self._first_tokens[first:]
         self._first_arrivals = self._first_arrivals[first:]
         self.times = self.times[how_many:]

@@ -57,10 +57,7 @@ class Replica:
 
     def is_up(self, times: Floats) -> npt.NDArray[np.bool_]:
         """Whether the server answers and gets requests at these times."""
-        up = np.zeros(len(times), dtype=bool)
-        for life in self.lives:
-            up |= (times >= life.start_seconds) & (times < life.end_seconds)
-        return up
+        return _within([(life.start_seconds, life.end_seconds) for life in self.lives], times)
 
 
 def servers_of(scenario: Scenario) -> tuple[Replica, ...]:
@@ -70,10 +67,8 @@ def servers_of(scenario: Scenario) -> tuple[Replica, ...]:
 
 def servers_up(servers: tuple[Replica, ...], times: Floats) -> npt.NDArray[np.int64]:
     """The number of servers that the balancer sends requests to at these times."""
-    up = np.zeros(len(times), dtype=np.int64)
-    for server in servers:
-        up += server.is_up(times)
-    return up
+    up = [server.is_up(times) for server in servers]
+    return np.asarray(np.sum(up, axis=0), dtype=np.int64)
 
 
 def concerns(fault: Fault, number: int) -> bool:
@@ -202,14 +197,10 @@ def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:
         }
         labels |= release_labels(scenario.pool.vllm_version, scenario.pool.image)
         if scenario.pool.image is not None:
-            labels |= pod_of(scenario, number)
+            # by Kubernetes' discovery and by kube-state-metrics
+            labels |= {"namespace": "inference", "pod": host_of(scenario, number)}
         targets[key] = Target(key, labels)
     return targets
-
-
-def pod_of(scenario: Scenario, number: int) -> dict[str, str]:
-    """Labels of a server by Kubernetes' discovery and by kube-state-metrics."""
-    return {"namespace": "inference", "pod": host_of(scenario, number)}
 
 
 def release_labels(vllm_version: str | None, image: str | None) -> dict[str, str]:

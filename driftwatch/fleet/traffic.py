@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.fleet.hidden_engine import capacity, factor_of, is_on, wander
-from driftwatch.fleet.scenario.demand import Change, Season
+from driftwatch.fleet.scenario.demand import Bursts, Change, Season
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import Replica, generator, servers_of, servers_up
 from driftwatch.fleet.traffic_source import ClockedRequests, source_of
@@ -33,28 +33,6 @@ _PATIENCE_SECONDS = 8.0  # median time until a client gives up, of those that do
 _PATIENCE_SIGMA = 1.0
 _BURST_SIGMA = 0.5  # of the logs of a burst's length and of its size
 _DAY_SECONDS = 86_400.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Windows:
-    """Stretches in order of their starts, each with a size."""
-
-    start_seconds: Floats
-    end_seconds: Floats  # a stretch may reach into the next
-    size: Floats  # above 0
-
-    @classmethod
-    def none(cls) -> Windows:
-        """No stretch at all."""
-        return cls(np.zeros(0), np.zeros(0), np.zeros(0))
-
-    def sizes(self, times: Floats) -> Floats:
-        """The size of the last stretch that began before each time if it still lasts, else 0."""
-        if not len(self.start_seconds):
-            return np.zeros(len(times))
-        last = np.searchsorted(self.start_seconds, times, side="right") - 1
-        on = (last >= 0) & (times < self.end_seconds[np.maximum(last, 0)])
-        return np.where(on, self.size[np.maximum(last, 0)], 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,19 +74,18 @@ class PoolTraffic:
         assert traffic.utilisation_ratio is not None  # noqa: S101 - the file has one of the two
         return traffic.utilisation_ratio * self.scenario.pool.replicas * capacity(self.scenario)
 
-    @cached_property
-    def bursts(self) -> Windows:
-        """The pool's bursts, and the factor of each on the rate."""
-        bursts = self.scenario.traffic.bursts
-        if bursts is None:
-            return Windows.none()
+    def _burst_factors(self, bursts: Bursts, times: Floats) -> Floats:
+        """The factor on the rate of the last burst that began before each time; 0 once it ended."""
         rng = generator(self.seed, "bursts")
         count = rng.poisson(bursts.per_day * self.scenario.duration / _DAY_SECONDS)
         start = np.sort(rng.uniform(0.0, self.scenario.duration, count))
         lasting, size = np.exp(_BURST_SIGMA * rng.standard_normal((2, count)))
-        return Windows(
-            start, start + bursts.lasting * lasting, 1.0 + (bursts.rate_factor - 1.0) * size
-        )
+        if not count:
+            return np.zeros(len(times))
+        last = np.searchsorted(start, times, side="right") - 1
+        on = (last >= 0) & (times < (start + bursts.lasting * lasting)[np.maximum(last, 0)])
+        factors = 1.0 + (bursts.rate_factor - 1.0) * size
+        return np.where(on, factors[np.maximum(last, 0)], 0.0)
 
     def _bursts_and_hours(self, name: str, times: Floats) -> Floats:
         """The factor of this name of bursts and hours of the day at these times."""
@@ -119,7 +96,7 @@ class PoolTraffic:
             lasts = (clock - since) % 24.0 < (until - since) % 24.0
             factors[lasts] *= getattr(hours, name)
         if traffic.bursts is not None:
-            size = self.bursts.sizes(times)
+            size = self._burst_factors(traffic.bursts, times)
             factor = size if name == "rate_factor" else float(getattr(traffic.bursts, name))
             factors = np.where(size > 0.0, factors * factor, factors)
         return factors

@@ -1,1 +1,1 @@
-"""Tools for the time before traffic: plan, sweep, compare. The paging core imports none of it."""
+"""Tools for the time before traffic: plan, simulate, compare. Paging imports none of it."""

@@ -101,7 +101,7 @@ def test_a_file_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     assert early.exit_code == 4 and "a verdict needs 10 of each" in early.stdout
     right = tmp_path / "right.yaml"
     wrong = (tmp_path / "p" / "driftwatch.yaml").read_text(encoding="utf-8")
-    right.write_text(wrong.replace('"max_num_seqs": 16', '"max_num_seqs": 24'), encoding="utf-8")
+    right.write_text(wrong.replace("max_num_seqs: 16", "max_num_seqs: 24"), encoding="utf-8")
     assert "says 16" not in ran("report", *db[:2], "-c", str(right)).stdout
     record = ("verify", "p", "--setting", "max_num_seqs=320", "--at", "00:20", *db)
     with pytest.raises(UsageError, match="at most 24 ran while requests queued"):

@@ -68,16 +68,13 @@ class Serving(Part):
 
     max_num_seqs: Count = Field(256, description="sequence cap")
     max_num_batched_tokens: Count = Field(2048, description="token budget of a step")
-    max_num_active_seqs: Count | None = Field(None, description="cap on active sequences")
     num_gpu_blocks: Count | None = Field(
         None, description="KV blocks; without it as many as the model leaves room for on the GPU"
     )
     block_size: Count = Field(16, description="tokens of a KV block")
     max_model_len: Count = Field(8192, description="longest context in tokens")
     long_prefill_token_threshold: int = Field(0, ge=0, description="0 is off")
-    watermark: Ratio = Field(0.0, description="share of KV blocks kept free at admission")
     async_scheduling: bool = Field(True, description="schedule the next step during this one")
-    scheduling_policy: Literal["fcfs", "priority"] = Field("fcfs", description="order of the queue")
     max_num_queued_reqs: Count | None = Field(None, description="503 while this many wait")
     max_loras: Count | None = Field(None, description="adapters that run at a time")
 
