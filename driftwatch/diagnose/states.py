@@ -19,6 +19,7 @@ from driftwatch.evidence import BY_NAME, COLUMNS, TEXTS, DType
 from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 
+CLOCK_DOWN_RATIO = 0.9  # of the baseline's SM clock, as in the trees
 # Half of the scrapes: a batch that is full for 10 to 50 % of busy time is healthy.
 HALF_OF_SCRAPES = 0.5
 # Scrapes sample the time: a half must be reached with 95 % certainty (a normal deviate). A share of

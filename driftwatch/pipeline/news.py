@@ -12,7 +12,7 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.diagnose.not_a_knob import SPEED_LEAVES, no_knob_because
-from driftwatch.diagnose.states import NO_LIMIT
+from driftwatch.diagnose.states import CLOCK_DOWN_RATIO, NO_LIMIT
 from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.incident import Incident, LastMessage
 from driftwatch.model import Advice, Finding
@@ -30,7 +30,6 @@ _CLEARLY_MORE = 0.1
 _MANY_MISS = (0.5, 0.9)
 _GIVEN_UP = "given_up_10m_low_ratio"
 _THROTTLED = "gpu_throttled"  # the leaf
-_CLOCK_DOWN = 0.9  # of the baseline's SM clock, as in the tree
 _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
 
@@ -189,7 +188,7 @@ def cause_changed(told: str, now: str, page: Page | None) -> str:
         return f"{_limit_words(limit)} is no longer full; {still}"
     if limit_now not in ("", NO_LIMIT, limit):
         clock = None if page is None else page.value("gpu_sm_clock_ratio")
-        is_back = leaf == _THROTTLED != leaf_now and clock is not None and clock > _CLOCK_DOWN
+        is_back = leaf == _THROTTLED != leaf_now and clock is not None and clock > CLOCK_DOWN_RATIO
         back = "the clock is back; " if is_back else ""
         return f"{back}{_limit_words(limit_now)} is full now"
     cause = "" if page is None else page.phrases.cause
@@ -273,7 +272,7 @@ def ended_because(page: Page | None, here: pl.DataFrame, change: str = "") -> st
         )
     clock, ratio = _mean(here, "gpu_sm_clock_hertz"), _mean(here, "gpu_sm_clock_ratio")
     if first.leaf == _THROTTLED and clock is not None and ratio is not None:
-        where = "back at" if ratio > _CLOCK_DOWN else "still"
+        where = "back at" if ratio > CLOCK_DOWN_RATIO else "still"
         held = clean(page.value("gpu_clock_event_reasons") or "")
         why = f"held down by {held} before" if held else "why it fell is unknown"
         parts.append(f"the SM clock is {where} {clock / 1e6:,.0f} MHz; {why}, so it can fall again")

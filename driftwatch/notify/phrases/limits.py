@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from driftwatch.diagnose.limits import CAP_BAND_RATIO, KV_PRESSED_RATIO
+from driftwatch.diagnose.states import CLOCK_DOWN_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.model import Limit
 from driftwatch.notify.page import Page, WorstMissed
@@ -152,7 +153,11 @@ def limit(page: Page) -> str | None:
         others.append(preemptions(preempted))
     beside = ", ".join(others)
     sentence += f": {', '.join(numbers)}" if numbers else ""
-    return f"{sentence}. {beside[:1].upper()}{beside[1:]}" if others else sentence
+    sentence += f". {beside[:1].upper()}{beside[1:]}" if others else ""
+    clock = page.value("gpu_sm_clock_ratio")
+    if clock is not None and clock <= CLOCK_DOWN_RATIO:  # a slow engine fills its batch sooner
+        sentence += f". The SM clock is at {percent(clock)} of the baseline's"
+    return sentence
 
 
 def _use(page: Page, name: str, *, own: bool = False) -> str | None:
