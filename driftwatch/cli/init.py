@@ -115,9 +115,10 @@ def _of_api(options: Mapping[str, Any]) -> Written:
     from driftwatch.collect.inventory import discover
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import written
-    from driftwatch.service.probes import asker_of, gpus_of, source_said
+    from driftwatch.service.probes import asker_of, checked_source, gpus_of
+    from driftwatch.settings import PrometheusSource
 
-    source = source_said(options)
+    source = checked_source(PrometheusSource, options)
     at = SystemClock().now()
     asker = asker_of(source)
     try:

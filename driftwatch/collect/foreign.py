@@ -91,11 +91,6 @@ _FIXES = {
 }
 
 
-def is_known(names: Iterable[str]) -> bool:
-    """Whether any name is of an exporter that driftwatch knows."""
-    return any(name.startswith(tuple(_EXPORTERS)) for name in names)
-
-
 def without_vllm(names: Iterable[str]) -> str:
     """Why a page without a ``vllm:`` series shows nothing of vLLM.
 

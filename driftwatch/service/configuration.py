@@ -14,7 +14,6 @@ from driftwatch.collect.fingerprint import merged
 from driftwatch.collect.schema import Source
 from driftwatch.collect.startup import (
     StartSettings,
-    contradictions,
     from_arguments,
     from_config,
     from_startup_log,
@@ -270,7 +269,7 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
         for name, longest in LONGEST_TARGETS.items():
             value = getattr(pool.slo, name, None)
             if value is not None and value > longest and isinstance(root, Entries):
-                message = f"{value:g} s{_in_minutes(value)} is a long target: milliseconds?"
+                message = f"{value:g} s is a long target: milliseconds?"
                 place = place_of(root, ("pools", number, "slo", name))
                 file.add(
                     place, "unit", message, f"for {value:g} ms write {value / 1000:g}", "warning"
@@ -292,10 +291,6 @@ def _file(settings: Settings, path: Path) -> YamlFile:
 
 # Seconds; who waits so long for a first token, or for each further one, has no target.
 LONGEST_TARGETS = {"ttft_seconds": 60.0, "tpot_seconds": 1.0}
-
-
-def _in_minutes(seconds: float) -> str:
-    return f" ({seconds / 60:.3g} min)" if seconds >= 120 else ""
 
 
 def unreadable_secrets(settings: Settings) -> dict[str, dict[Location, str]]:
@@ -335,13 +330,13 @@ def _warning(path: Path, code: str, message: str, help_text: str) -> Problem:
 
 
 def configured_argument_problems(settings: Settings, path: Path) -> tuple[Problem, ...]:
-    """Every problem of ``pools[].serving.arguments``, and settings that two places give.
+    """Every problem of ``pools[].serving``: of its arguments and of its start-up log.
 
     ``settings``: as loaded from ``path``.
     """
     file = _file(settings, path)
     for number, pool in enumerate(settings.pools):
-        _note_contradictions(file, number, pool)
+        _note_log(file, number, pool)
         location = ("pools", number, "serving", "arguments")
         node = node_at(file.root, location) if isinstance(file.root, Entries) else None
         if isinstance(node, Scalar):
@@ -353,24 +348,12 @@ def configured_argument_problems(settings: Settings, path: Path) -> tuple[Proble
     return tuple(file.problems)
 
 
-def _note_contradictions(file: YamlFile, number: int, pool: PoolSettings) -> None:
-    """Add a warning for each setting that the places of a pool give different values for.
-
-    A start-up log without a start of vLLM is a problem as well; a file that cannot be read is one
-    of :func:`unmet`.
-    """
-    if not isinstance(file.root, Entries):
-        return
-    serving, log = ("pools", number, "serving"), pool.serving.startup_log
+def _note_log(file: YamlFile, number: int, pool: PoolSettings) -> None:
+    """Note a log without a start of vLLM; one that cannot be read is a problem of :func:`unmet`."""
     try:
-        started = started_with(pool.serving)
+        started_with(pool.serving)
     except UsageError as error:
-        if error.message.startswith(f"{log}: ") and error.help_text is not None:
-            place = place_of(file.root, (*serving, "startup_log"))
+        begin, root = f"{pool.serving.startup_log}: ", file.root
+        if isinstance(root, Entries) and error.help_text and error.message.startswith(begin):
+            place = place_of(root, ("pools", number, "serving", "startup_log"))
             file.add(place, "file", error.message, error.help_text)
-        return
-    for sentence in contradictions(*(one.serving for one in started)):
-        name = sentence.partition(" ")[0]
-        place = place_of(file.root, (*serving, name), to_key=True)
-        help_text = "keep the one that holds, leave the others out"
-        file.add(place, "contradiction", sentence, help_text, "warning")

@@ -27,16 +27,12 @@ _P = TypeVar("_P", bound=Part)
 _GPUS_BACK = timedelta(minutes=2)
 
 
-def source_said(options: Mapping[str, Any]) -> PrometheusSource:
+def checked_source(kind: type[_P], options: Mapping[str, Any]) -> _P:
     """A source as the configuration would have it.
 
     Raises:
         UsageError: with everything that is wrong.
     """
-    return _valid(PrometheusSource, options)
-
-
-def _valid(kind: type[_P], options: Mapping[str, Any]) -> _P:
     try:
         return kind.model_validate(options)
     except ValidationError as error:
@@ -65,7 +61,7 @@ def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
         UsageError: an address that is none, or that holds a user or password.
     """
     addresses = {address.instance: address.url for address in map(address_of, urls)}
-    _valid(PagesSettings, {"pages": list(addresses.values())})
+    checked_source(PagesSettings, {"pages": list(addresses.values())})
     source, at = PagesSource(urls), SystemClock().now()
     try:
         collected = source.collect(at, at)

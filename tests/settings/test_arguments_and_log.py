@@ -15,18 +15,13 @@ LOG = "INFO 11-28 10:00:00 [utils.py:253] non-default args: {'max_num_seqs': 64}
 @pytest.mark.parametrize(
     ("serving", "problems"),
     [
-        (
-            'startup_log: s.log, max_num_seqs: 32, arguments: "--max-num-seqs 16"',
-            ["warning contradiction: max_num_seqs is 32 (config, max_num_seqs), but 16 "
-             "(arguments, --max-num-seqs), 64 (startup log, s.log:1)"],
-        ),
         ('startup_log: s.log, arguments: "--max-num-seqs 64"', []),
         ("startup_log: other.log",
          ["error file: other.log: no start of a vLLM server in this log"]),
         ("startup_log: nowhere.log", []),  # `unmet` says so
     ],
 )  # fmt: skip
-def test_one_setting_has_one_value(serving: str, problems: list[str], tmp_path: Path) -> None:
+def test_another_log_is_named(serving: str, problems: list[str], tmp_path: Path) -> None:
     (tmp_path / "s.log").write_text(LOG, encoding="utf-8")
     (tmp_path / "other.log").write_text("hello\n", encoding="utf-8")
     path = tmp_path / "driftwatch.yaml"

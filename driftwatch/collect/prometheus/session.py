@@ -28,7 +28,6 @@ _QUERIES = ("query_range", "query")  # the other endpoints answer with ``data`` 
 
 # Prometheus, Thanos and Mimir say in words that a question is too large
 _TOO_MUCH = (
-    "exceeded maximum resolution",
     "too many samples",
     "exceeded max",
     "max samples",

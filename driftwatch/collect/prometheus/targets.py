@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from driftwatch.collect.foreign import is_known, without_vllm
+from driftwatch.collect.foreign import without_vllm
 from driftwatch.collect.identity import IMAGE_LABEL, identity_of
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.query import matchers, select, unix_ms
@@ -55,8 +55,7 @@ def why_no_vllm(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tu
             continue  # the reason in the rows stays true
         # names that other times and recording rules left behind say nothing
         own = [n for n in names if n != "up" and not n.startswith((*_ITS_OWN, "vllm:"))]
-        exporters = [n for n in own if ":" not in n]  # level:metric:operations is a rule's name
-        yield instance, without_vllm(own if is_known(own) else exporters)
+        yield instance, without_vllm(own)
 
 
 _CONTAINERS = "kube_pod_container_info"
