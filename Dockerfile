@@ -1,4 +1,4 @@
-# docker build -t driftwatch:0.19.0 .
+# docker build -t driftwatch:0.20.0 .
 # What is installed is what requirements.lock names, each file checked against its hash.
 
 FROM python:3.11.13-slim-bookworm AS build
