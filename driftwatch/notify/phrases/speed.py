@@ -52,13 +52,13 @@ def _judged_ratio(page: Page) -> float | None:
 
 
 def slower_than_peers(page: Page) -> str:
-    """``19 % slower at equal load``; against its peers where its own speed does not show it; once
+    """``19 % slower at equal load``; against its peers where its baseline does not show it; once
     it is as fast as they are, that.
     """
     if page.value("slower_than_pool") is False:
         return "as fast as its peers again"
     ratio, own = page.value("speed_against_pool_ratio"), _judged_ratio(page)
-    if own is not None and (own <= _KEEPS_SPEED or (ratio is None and own < 1)):
+    if own is not None and own < 1 and (ratio is None or page.value("slower_at_equal_load")):
         return _slower(page)
     by = f"{percent(1 - ratio)} " if ratio is not None and ratio < 1 else ""
     return f"{by}slower than its peers at equal load"
