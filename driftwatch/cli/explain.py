@@ -256,13 +256,14 @@ def _with_advice(page: Page, finding: Finding) -> Page:
     from driftwatch.notify.explanation import state_text, what_to_do
     from driftwatch.notify.headline import opening, where
 
-    since = [line for line in page.lines if line.label == "Since"]
+    since = [line for line in page.lines if line.label == "Since"]  # it names what moved
+    do = [line for line in what_to_do(finding) if not since or line.label != "Moved"]
     state = state_text(finding)
     summary = f"{opening(page)} {where(page)}: {state[:1].lower()}{state[1:]}"
     return page.model_copy(
         update={
             "summary": summary,
-            "lines": (*since, *what_to_do(finding)),
+            "lines": (*since, *do),
             "advice": finding.advice,
             "times": page.times.model_copy(
                 update={"measured_at": finding.minute + timedelta(minutes=1)}

@@ -24,7 +24,7 @@ from driftwatch.notify.page import Amount, Baseline, Line, Page, Phrases, Server
 from driftwatch.notify.path import render_limits, render_path
 from driftwatch.notify.phrases import fill
 from driftwatch.notify.phrases.limits import MANY_GAVE_UP, given_up
-from driftwatch.notify.phrases.traffic import many_never_finish
+from driftwatch.notify.phrases.traffic import many_never_finish, moved, rate
 from driftwatch.notify.shares import LengthShares, shares, shares_table
 from driftwatch.numbers import (
     change,
@@ -136,9 +136,11 @@ def healthy_text(finding: Finding) -> str:
         speed = f"a loss of {percent(least)} or more would show"
         if ratio < 1 - least:
             speed = f"speed at equal load {change(ratio)}, for too short a time to judge"
-    lost = given_up(_page_of(finding))
+    page = _page_of(finding)
+    lost = given_up(page)
     lead = f"{lost[0].upper()}{lost[1:]}. " if lost else ""
-    return f"{lead}{target}, no limit full, {_lengths_text(finding)}; {speed}"
+    traffic = ", ".join(filter(None, (_lengths_text(finding), rate(page))))
+    return f"{lead}{target}, no limit full, {traffic}; {speed}"
 
 
 def _lengths_text(finding: Finding) -> str:
@@ -179,12 +181,14 @@ def server_text(finding: Finding | None) -> str:
 
 
 def what_to_do(finding: Finding) -> tuple[Line, ...]:
-    """The cause and the advice, as lines of a page; empty for a healthy server."""
+    """The cause, what moved and the advice, as lines of a page; empty for a healthy server."""
     if is_healthy(finding) or finding.diagnosis is None:
         return ()
     page = _page_of(finding)
     cause = cause_text(page)
     lines = [] if cause in page.summary.lower() else [Line("Cause", cause)]
+    if moved(page) is not None:
+        lines.append(Line("Moved", _moved_text(finding)))
     lines += advice_lines(page)
     if (settings := settings_line(page)) is not None:
         lines.append(Line("Settings", settings))
@@ -263,12 +267,13 @@ def render_explained(
         at = [] if line.at is None else [moment(line.at, today)]
         text = ": ".join(filter(None, (*at, line.text)))
         out += wrap(f"{line.label:<8} {text}", width, " " * 9)
-    for text in notes:
-        out += wrap(text, width, "  ")
+    out += _wrapped(notes, width, "  ")
     head = (target_text(finding), window_text(finding, start, end, today))
     out += ["", *_wrapped(head, width, "  "), ""]
     out += [*_tables(finding, width), ""]
-    facts = (f"{label:<8} {text}" for label, text in fact_texts(finding) if text)
+    above = [line.label.lower() for line in lines]
+    texts = ((label, text) for label, text in fact_texts(finding) if text and label not in above)
+    facts = (f"{label:<8} {text}" for label, text in texts)
     out += [*_wrapped(facts, width, " " * 9), ""]
     if next_command is not None:
         out += wrap(f"next:    {next_command}", width, " " * 9)

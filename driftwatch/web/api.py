@@ -6,14 +6,13 @@ Errors are those of a page, as JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from driftwatch.web.fleet import FleetQuery, listed_servers
-from driftwatch.web.incidents import IncidentsQuery, incident_named
+from driftwatch.web.incidents import LIST_PATH, IncidentsQuery, incident_named, listed_incidents
 from driftwatch.web.page import Page, Paged, Shown, Visit, paged
 from driftwatch.web.reports import stored_report
 
@@ -24,15 +23,13 @@ _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
 def _targets(visit: Visit) -> Shown:
     """Servers as their newest minute left them, worst first."""
-    listed = listed_servers(visit, ROOT + "/targets", visit.store.open_now())
+    listed = listed_servers(visit, ROOT + "/targets", visit.store.open_now(visit.now))
     return {"end": visit.store.newest_minute(), "rows": listed["rows"], "part": listed["part"]}
 
 
 def _incidents(visit: Visit) -> Shown:
     """Incidents with their pages, open ones first."""
-    query: IncidentsQuery = visit.query
-    read = partial(visit.store.listed_incidents, state=query.state, text=query.q)
-    rows, part = paged(query, ROOT + "/incidents", read)
+    rows, part, _ = listed_incidents(visit, ROOT + LIST_PATH)
     return {"rows": [one.document() for one in rows], "part": part}
 
 

@@ -5,7 +5,7 @@ one request.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,7 @@ from driftwatch.detect.baselines import Baseline
 from driftwatch.documents import to_json
 from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.silence import silenced_by
 from driftwatch.model import Slo, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.store.database import (
@@ -48,22 +49,27 @@ _OPEN_STATES: tuple[OpenState, ...] = OpenState.__args__  # type: ignore[attr-de
 STATES: tuple[str, ...] = (*_OPEN_STATES, *MINUTE_STATES)
 # servers that open pages name: SQLite takes 32,766 values in a statement; incidents in order
 _MOST_NAMED, _MOST_RANKED = 15_000, 10
-# ``Incident.state_word`` is the same for one incident
-STATE = case(
-    (_COLUMN.state != "firing", _COLUMN.state),
-    (_COLUMN.acknowledgement.is_not(None), "acknowledged"),
-    (_COLUMN.silenced_by.is_not(None), "silenced"),
-    else_="firing",
-)
 _FIRED = _COLUMN.state.not_in(("pending", "resolved"))
-# what fired first, of these pages, of these what nobody has acknowledged, of these the newest
-_WORST_FIRST = (
-    case({"resolved": 2, "pending": 1}, value=_COLUMN.state, else_=0),
-    case({"page": 0, "ticket": 1}, value=_COLUMN.severity, else_=2),
-    case({"firing": 0, "acknowledged": 1, "silenced": 2, "pending": 3}, value=STATE, else_=4),
-    _COLUMN.started_at.desc(),
-    _COLUMN.id,
-)
+_SEVERITY = {"page": 0, "ticket": 1, "notice": 2}
+
+
+def _worst_first(silenced: Collection[str]) -> tuple[ColumnElement[Any], ...]:
+    """What fired first, of these pages, of these what nobody has acknowledged or silenced, of these
+    the newest; of what is over the newest. ``silenced``: ids.
+    """
+    is_over = _COLUMN.state == "resolved"
+    return (
+        case({"resolved": 2, "pending": 1}, value=_COLUMN.state, else_=0),
+        case((is_over, 0), else_=case(_SEVERITY, value=_COLUMN.severity)),
+        case(
+            (is_over, 0),
+            (_COLUMN.acknowledgement.is_not(None), 1),
+            (_COLUMN.id.in_(silenced), 2),
+            else_=0,
+        ),
+        _COLUMN.started_at.desc(),
+        _COLUMN.id,
+    )
 
 
 class WebStore(Store):
@@ -122,7 +128,8 @@ class WebStore(Store):
         whens = [(_NAME.in_(names), n - len(ranked)) for n, names in enumerate(ranked)]
         rank = case(*whens, else_=rank)
         query = select(*SERVER_COLUMNS).where(*where).limit(limit).offset(offset)
-        query = query.order_by(rank, _SERVER.pool, _SERVER.instance, _SERVER.engine)
+        least = _SERVER.in_target.nulls_last()
+        query = query.order_by(rank, least, _SERVER.pool, _SERVER.instance, _SERVER.engine)
         number = self._scalar(select(func.count()).select_from(latest_servers).where(*where))
         return [ServerNow(**row) for row in self._all(query)], int(number)
 
@@ -137,39 +144,63 @@ class WebStore(Store):
         limit: int,
         offset: int,
         *,
+        now: datetime,
+        opened: Sequence[Incident],
         state: str = "",
         text: str = "",
     ) -> tuple[list[Incident], int]:
         """One part of the incidents that match, with their pages, and how many match; open ones
         first, within each state the newest; empty matches any.
 
-        ``state``: a word of STATE, or open (fired, not over); ``text``: each word stands in its id,
-        alert or labels.
+        ``opened``: what :meth:`open_now` returns; ``state``: an ``Incident.state_word``, or open
+        (fired, not over); ``text``: each word stands in its id, alert or labels.
         """
         where: list[ColumnElement[bool]] = [_COLUMN.id.is_not(None), *map(_has, text.split())]
-        if state:
-            where.append(_FIRED if state == "open" else STATE.in_([state]))
-        query = select(incidents).where(*where).order_by(*_WORST_FIRST).limit(limit).offset(offset)
+        if state == "open":
+            where.append(_FIRED)
+        elif state in _OPEN_STATES:
+            named = [one.id for one in opened if one.state_word == state]
+            where.append(_COLUMN.id.in_(named[:_MOST_NAMED]))
+        elif state:
+            where.append(_COLUMN.state == state)
+        silenced = [one.id for one in opened if one.silenced_by][:_MOST_NAMED]
+        query = select(incidents).where(*where).order_by(*_worst_first(silenced))
+        query = query.limit(limit).offset(offset)
         number = self._scalar(select(func.count()).where(*where))
-        return [stored_incident(row) for row in self._all(query)], int(number)
+        return self.with_silences(map(stored_incident, self._all(query)), now), int(number)
 
-    def open_now(self, pool: str = "") -> list[Incident]:
+    def open_now(self, now: datetime, pool: str = "") -> list[Incident]:
         """Open incidents of a pool, or of all, worst first, without their pages."""
         where = [_COLUMN.pool == pool] if pool else []
-        return self._without_pages(_COLUMN.state != "resolved", *where)
+        every = self._without_pages(now, _COLUMN.state != "resolved", *where)
+        # a stable sort: only what is silenced moves
+        return sorted(every, key=lambda one: (not one.is_firing, _SEVERITY[one.severity],
+                                              one.state_word == "silenced"))  # fmt: skip
 
-    def incidents_between(self, pool: str, span: tuple[datetime, datetime]) -> list[Incident]:
+    def incidents_between(
+        self, pool: str, span: tuple[datetime, datetime], now: datetime
+    ) -> list[Incident]:
         """Incidents of a pool that were firing in a span, open ones first, without their pages."""
         began = (_COLUMN.firing_at.is_not(None), _COLUMN.started_at < span[1])
         ended = or_(_COLUMN.resolved_at.is_(None), _COLUMN.resolved_at > span[0])
-        return self._without_pages(_COLUMN.pool == pool, *began, ended, most=50)
+        return self._without_pages(now, _COLUMN.pool == pool, *began, ended, most=50)
 
     def _without_pages(
-        self, *where: ColumnElement[bool], most: int | None = None
+        self, now: datetime, *where: ColumnElement[bool], most: int | None = None
     ) -> list[Incident]:
         columns = (one for one in _COLUMN if one is not _COLUMN.page)
-        query = select(*columns).where(*where).order_by(*_WORST_FIRST).limit(most)
-        return [stored_incident(row) for row in self._all(query)]
+        query = select(*columns).where(*where).order_by(*_worst_first(())).limit(most)
+        return self.with_silences(map(stored_incident, self._all(query)), now)
+
+    def with_silences(self, some: Iterable[Incident], now: datetime) -> list[Incident]:
+        """The same incidents; a silence that matches now silences them before the next tick."""
+        active = self.silences(now)
+        return [
+            one.model_copy(update={"silenced_by": silenced_by(one, active, now)})
+            if one.is_firing
+            else one
+            for one in some
+        ]
 
     def with_pages(self, some: Iterable[Incident]) -> list[Incident]:
         """The same incidents with their pages, where they have one."""

@@ -127,7 +127,7 @@ def _server_lines(
 
 def load(visit: Visit) -> Shown:
     """The pools, or the servers that the query asks for."""
-    query, incidents = visit.query, visit.store.open_now()
+    query, incidents = visit.query, visit.store.open_now(visit.now)
     if query.q or query.state:
         listed = listed_servers(visit, PATH, incidents)
         title = f"{plural(listed['part'].rows, 'server')}, worst first"
@@ -170,7 +170,7 @@ def load_pool(visit: Visit) -> Shown:
     if not (found := store.pools_now(name)):
         raise NotFound(f"There is no pool {cut(clean(name), 80)}.", search(PATH, name))
     ((now, trace),) = found
-    row = PoolRow(now, trace, store.open_now(name))
+    row = PoolRow(now, trace, store.open_now(visit.now, name))
     listed = listed_servers(visit, pool_path(name), row.incidents, name)
     shown = store.with_pages([one for one in row.incidents if one.is_firing][:_MOST_INCIDENTS])
     first = shown[0] if shown and shown[0].severity == "page" else None

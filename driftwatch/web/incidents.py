@@ -23,7 +23,7 @@ from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, moment, plural
 from driftwatch.plots.plot import Plot
 from driftwatch.web.database import WebStore
-from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Visit, paged, search
+from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Slice, Visit, paged, search
 from driftwatch.web.plots import incident_plot
 from driftwatch.web.signals import changes, gaps
 
@@ -107,7 +107,7 @@ def load(visit: Visit) -> Shown:
     Raises NotFound: there is none, or more than one.
     """
     store, today, now = visit.store, visit.now.date(), visit.now
-    incident = incident_named(store, visit.path["incident_id"])
+    (incident,) = store.with_silences([incident_named(store, visit.path["incident_id"])], now)
     page, servers, deliveries = incident.page, servers_of(incident), store.deliveries(incident.id)
     end = incident.resolved_at or now
     silences = [
@@ -135,7 +135,7 @@ def load(visit: Visit) -> Shown:
         # of the pages of its servers
         "span": "&".join(f"{name}={at:%Y-%m-%dT%H:%MZ}" for name, at in span.items()),
         "end": store.newest_minute(),
-        "others": _others(store, incident, until),
+        "others": _others(store, incident, until, now),
         "change": vllm_arguments(moves),
         "explain": (page and page.links.explain) or f"driftwatch explain {incident.id}",
         "plot": (plot := _plot(visit, incident, deliveries, rows)),
@@ -153,10 +153,12 @@ def load(visit: Visit) -> Shown:
     }
 
 
-def _others(store: WebStore, incident: Incident, until: datetime) -> dict[str, list[Incident]]:
+def _others(
+    store: WebStore, incident: Incident, until: datetime, now: datetime
+) -> dict[str, list[Incident]]:
     """The other incidents of its pool that fired in the day before it, and while it was open."""
     span = (incident.started_at - _DAY, incident.resolved_at or until)
-    found = store.with_pages(store.incidents_between(incident.pool, span))
+    found = store.with_pages(store.incidents_between(incident.pool, span, now))
     others = [one for one in found if one.id != incident.id]
     # what was true only before it began may have sent its closing message later
     before = [one for one in others if one.last_true_at <= incident.started_at]
@@ -197,19 +199,25 @@ class IncidentsQuery(Paged):
     state: State = ""
 
 
+def listed_incidents(
+    visit: Visit, path: str
+) -> tuple[Sequence[Incident], Slice, Sequence[Incident]]:
+    """One part of the incidents that the query asks for, which part, and every open incident."""
+    store, query, opened = visit.store, visit.query, visit.store.open_now(visit.now)
+    about = {"opened": opened, "state": query.state, "text": query.q}
+    return *paged(query, path, partial(store.listed_incidents, now=visit.now, **about)), opened
+
+
 def load_list(visit: Visit) -> Shown:
     """One part of the incidents that the query asks for."""
-    query: IncidentsQuery = visit.query
-    read = partial(visit.store.listed_incidents, state=query.state, text=query.q)
-    rows, part = paged(query, LIST_PATH, read)
-    every = visit.store.open_now()
+    rows, part, every = listed_incidents(visit, LIST_PATH)
     return {
         "title": counted(every).capitalize(),
         "end": visit.store.newest_minute(),
         "rows": rows,
         "with_page": {one.pool for one in every if one.severity == "page" and one.is_firing},
         "part": part,
-        "query": query,
+        "query": visit.query,
         "states": STATES,
     }
 

@@ -96,7 +96,8 @@ def load(visit: Visit) -> Shown:
     asked = query.at or query.until  # a moment that somebody asked for
     found = _explained(visit, now, query.at or (scraped[-1] if scraped else until))
     at = asked or until
-    near = store.with_pages(store.incidents_between(now.pool, (at - _DAY, at + _MINUTE)))
+    near = store.incidents_between(now.pool, (at - _DAY, at + _MINUTE), visit.now)
+    near = store.with_pages(near)
     mine = [one for one in near if now.key in servers_of(one) and _fires_at(one, asked)]
     finding, answer = found.finding, _answer(visit, now, found, asked, mine)
     is_hung = finding is not None and is_stuck(finding.evidence)
@@ -209,7 +210,7 @@ def _signals(
         since = max(baseline.since, baseline.until - _OF_BASELINE)
         bands = usual(store.past(since, baseline.until, [now.key], COLUMNS))
         why = "fewer than an hour of its own minutes of the baseline's window is stored"
-    near = store.incidents_between(now.pool, span)
+    near = store.incidents_between(now.pool, span, visit.now)
     near.sort(key=lambda one: one.started_at)
     incidents = [one for one in near if now.key in servers_of(one)]
     changed = changes(rows)[-_CHANGES:]

@@ -24,6 +24,7 @@ from driftwatch.notify.explanation import (
 AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 CALM = {"slo_missed": False, "target_missed": False, "limit_full": "none", "binding_limit": "none"}
 SAME = {"prompt_tokens_drift": "none", "generation_tokens_drift": "none"}
+GREW = {"requests_per_second_ratio": 1.9}
 SPEED = {"speed_at_equal_load_ratio": 1.0, "speed_smallest_detectable_loss_ratio": 0.09}
 TUNED = {"kind": "tuned_for", "values": {"prompt_tokens_mean": 512.0}}
 BASELINE = {"kind": "baseline", "from": AT, "to": AT + timedelta(hours=2), "values": {}}
@@ -47,10 +48,10 @@ def _finding(
             "show",
         ),
         (
-            {**CALM, **SAME, **SPEED, "prompt_tokens_mean_ratio": 1.3},
+            {**CALM, **SAME, **SPEED, "prompt_tokens_mean_ratio": 1.3, **GREW},
             BASELINE,
-            "In target, no limit full, prompts ×1.3 of what they were in the baseline; a loss "
-            "of 9 % or more would show",
+            "In target, no limit full, prompts ×1.3 of what they were in the baseline, requests "
+            "grew ×1.9; a loss of 9 % or more would show",
         ),
         (
             {**CALM, "slo_missed": None, "speed_unknown_reason": "not judged yet: 5 of 20 minutes"},
@@ -100,6 +101,8 @@ def test_what_users_feel_now_stands_beside_an_old_page() -> None:
     missed = {**CALM, "slo_missed": True, "slo_ttft_seconds": 1.0, "ttft_in_target_10m_ratio": 0.02}
     assert now_text(_finding(missed, "healthy")) == "98 % of requests miss TTFT 1 s"
     assert now_text(_finding(CALM, "healthy")) == "all requests in target"
+    lines = what_to_do(_finding({**missed, **GREW}, "healthy", reference=BASELINE))
+    assert ("Moved", "requests grew ×1.9") in [(one.label, one.text) for one in lines]
     restarted = replace(_finding(CALM, "healthy"), recent_change="restarted 06:00 UTC")
     assert dict(fact_texts(restarted))["changed"] == "restarted 06:00 UTC"
 

@@ -44,7 +44,7 @@ from tests.outbox import latest_actions
 
 EVERY_STATE = [
     fired("1", "gpu-1:8000"),
-    fired("2", "gpu-2:8000", silenced_by="f" * 12),
+    fired("2", "gpu-2:8000"),
     fired("3", "gpu-3:8000", severity="ticket"),
     fired("4", "gpu-4:8000", severity="notice", rule="Drift"),
     fired("5", "gpu-5:8000", firing=False),
@@ -57,6 +57,8 @@ def test_open_ones_come_first_and_each_filter_leaves_its_own(tmp_path: Path) -> 
     fleet_database(tmp_path / "states.db", [{"instance": "gpu-1:8000"}], EVERY_STATE)
     with Store.open(tmp_path / "states.db") as store:
         store.acknowledge("1" * 12, "Ana <b>", END)
+        matchers = silence_matchers(EVERY_STATE[1])  # no tick has read this silence
+        store.add_silence(matchers, until=END + MINUTE, by="Ben", at=END, comment="")
     there = web_at(tmp_path / "states.db", END, tmp_path)
     client = browser(there)
 

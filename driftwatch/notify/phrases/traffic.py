@@ -44,7 +44,8 @@ def _moved(page: Page) -> dict[str, float]:
     return {stem: ratio for stem, ratio in _ratios(page).items() if not is_as_before(ratio)}
 
 
-def _rate(page: Page) -> str | None:
+def rate(page: Page) -> str | None:
+    """``requests grew ×1.9``; None where they are as in the baseline, or unknown."""
     ratio = _requests_ratio(page)
     if ratio is None or is_as_before(ratio):
         return None
@@ -73,7 +74,7 @@ def _requests_ratio(page: Page) -> float | None:
 def moved(page: Page) -> str | None:
     """``prompts are ×2.3 as long``; the rate where no length moved."""
     parts = [f"{stem}s are {times(ratio)} as long" for stem, ratio in _moved(page).items()]
-    return " and ".join(parts) or _rate(page)
+    return " and ".join(parts) or rate(page)
 
 
 def unchanged(page: Page) -> str | None:
@@ -113,8 +114,8 @@ def lengths(page: Page) -> str | None:
         detail_text = f" ({' '.join(detail)})" if detail else ""
         parts.append(f"{stem}s {verb_} {times(ratio)}{when}{detail_text}")
     # fewer requests do not explain longer ones: a night is quieter than the baseline's day
-    rate = None if parts and (_requests_ratio(page) or 1.0) < 1 else _rate(page)
-    return ", ".join(filter(None, (*parts, rate))) or _same(page)
+    demand = None if parts and (_requests_ratio(page) or 1.0) < 1 else rate(page)
+    return ", ".join(filter(None, (*parts, demand))) or _same(page)
 
 
 def baseline(page: Page) -> str | None:
