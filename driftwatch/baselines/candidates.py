@@ -75,7 +75,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
     if until is None:
         return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
     since = until - LONGEST - timedelta(hours=1)
-    incidents = _fired(store, since)
+    incidents = _troubles(store, plan, since)
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         with Store.open(place, migrate=False) as again:
@@ -108,7 +108,7 @@ def material_of_replayed(store: Store, plan: Plan) -> Material:
         return Material(lambda _: _no_rows(), targets, plan)
     first, last = reach
     rows = store.past(first, last).select(*MINUTE_SCHEMA, *_JUDGED)
-    done = marked(rows, _fired(store))
+    done = marked(rows, _troubles(store, plan))
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         return done.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
@@ -116,10 +116,15 @@ def material_of_replayed(store: Store, plan: Plan) -> Material:
     return Material(load, targets, plan, last, fingerprints_of(done, targets, plan))
 
 
-def _fired(store: Store, since: datetime | None = None) -> list[Incident]:
-    """Incidents that fired, of any severity, pages last."""
+def _troubles(store: Store, plan: Plan, since: datetime | None = None) -> list[Incident]:
+    """Incidents that fired, of any severity, pages last.
+
+    Without those about lengths that moved: a new baseline is what ends them, and they would bar it.
+    What longer requests cost bars it by itself: a missed target, a full limit's page.
+    """
+    of_lengths = {rule.id for rule in plan.rules if rule.page.family == "retune"}
     found = store.incidents(since=since, limit=100_000, pages=False)
-    fired = [one for one in found if one.firing_at is not None]
+    fired = [one for one in found if one.firing_at is not None and one.rule not in of_lengths]
     return sorted(fired, key=lambda one: one.severity == "page")
 
 
@@ -195,7 +200,11 @@ class Offer:
 
 
 def subjects(material: Material, name: str | None) -> list[Subject]:
-    """The targets, or the pool of several, with this name; None = every target."""
+    """The targets, or the pool of several, with this name; None = every target.
+
+    Where each server of a pool has a baseline of its own, the pool's would hold for none: then the
+    servers.
+    """
     every = [material.targets[key] for key in sorted(material.targets)]
     if name is None:
         return [Subject("target", (target,)) for target in every]
@@ -203,10 +212,16 @@ def subjects(material: Material, name: str | None) -> list[Subject]:
     if exact:
         return [Subject("target", (exact[0],))]
     pool = tuple(t for t in every if t.pool == name)
-    if len(pool) > 1:
+    if len(pool) > 1 and not each_has_own(material, pool):
         return [Subject("pool", pool)]
     members = pool or tuple(t for t in every if t.key.instance == name)
     return [Subject("target", (target,)) for target in members]
+
+
+def each_has_own(material: Material, members: Iterable[Target]) -> bool:
+    """Whether each of them has a baseline of its own, which goes before the pool's."""
+    own = {(one.instance, one.engine) for one in material.baselines.every if one.scope == "target"}
+    return own.issuperset(tuple(one.key) for one in members)
 
 
 def offer(material: Material, subject: Subject) -> Offer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +73,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
         )
     else:
         of = None if name is None and history.is_stored else history
-        _print(baselines, offers, notes, _shadowed(material), of)
+        _print(baselines, offers, notes, of)
         if more:
             print_note(f"{plural(more, 'server')} more without a baseline")
     return EXIT_ANSWERED if baselines or any(one.is_fit for one in offers) else EXIT_NO_VERDICT
@@ -94,7 +93,8 @@ def accept_command(
 ) -> int:
     """Accept what `baseline list` proposes for servers or pools, or the window --from to --to.
 
-    The new baseline replaces the old one; a pool's holds for all of its servers without their own.
+    The new baseline replaces the old one; a pool's holds for its servers without their own. Where
+    each has its own, POOL accepts one for each.
     Exit code 1: the window has an incident, a restart or too few scrapes in it, and nothing was
     accepted.
     """
@@ -120,7 +120,7 @@ def accept_command(
     if as_json:
         documents = [one.document() for one in baselines]
         print_json({"schema_version": 2, "accepted": documents, "refused": refusals})
-    notes = _notes(baselines, material, baselines)
+    notes = _notes(baselines, material)
     for one in [] if as_json else baselines:
         span = f"{span_text(one.since, one.until)} ({duration(one.length.total_seconds())})"
         print_wrapped(f"baseline {one.id} of {one.subject}: {span}, {_state(one, notes)}")
@@ -135,25 +135,17 @@ def accept_command(
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
 
 
-def _notes(
-    baselines: Sequence[Baseline], material: Material, new: Sequence[Baseline] = ()
-) -> dict[str, str]:
+def _notes(baselines: Sequence[Baseline], material: Material) -> dict[str, str]:
     """Id → why a baseline is not in force, or what changed since."""
+    from driftwatch.baselines.candidates import each_has_own
     from driftwatch.baselines.in_force import notes_on
 
-    shadowed = _shadowed(material, new)
     notes = notes_on(material.baselines, material.targets, material.ran)
-    return notes | {
-        one.id: _SHADOWED for one in baselines if one.scope == "pool" and one.pool in shadowed
-    }
-
-
-def _shadowed(material: Material, new: Sequence[Baseline] = ()) -> set[str]:
-    """Pools whose servers each have a baseline of their own: the pool's holds for none."""
-    every = (*material.baselines.every, *new)
-    own = {(one.instance, one.engine) for one in every if one.scope == "target"}
-    without = {one.pool for key, one in material.targets.items() if tuple(key) not in own}
-    return {one.pool for one in material.targets.values() if one.pool} - without
+    for one in baselines:
+        members = [of for of in material.targets.values() if of.pool == one.pool]
+        if one.scope == "pool" and members and each_has_own(material, members):
+            notes[one.id] = _SHADOWED
+    return notes
 
 
 def _refuse_contradictions(
@@ -204,17 +196,18 @@ def _wanted(
 
     for name in names:
         matching = subjects(material, name)
-        if len(matching) != 1:
-            raise _unknown(f"{name!r} names {len(matching)} servers or pools", material)
-        if history.since is not None and history.until is not None:
-            yield matching[0], Window(history.since, history.until)
-            continue
-        proposal = offer(material, matching[0]).proposal
-        if proposal is None:
-            raise UsageError(
-                f"{name}: {_UNFIT}", help_text=f"driftwatch baseline list {name} says why"
-            )
-        yield matching[0], Window(proposal.since, proposal.until)
+        if not matching:
+            raise _unknown(f"{name!r} names no server or pool", material)
+        for subject in matching:
+            if history.since is not None and history.until is not None:
+                yield subject, Window(history.since, history.until)
+                continue
+            proposal, of = offer(material, subject).proposal, subject.name
+            if proposal is None:
+                raise UsageError(
+                    f"{of}: {_UNFIT}", help_text=f"driftwatch baseline list {of} says why"
+                )
+            yield subject, Window(proposal.since, proposal.until)
 
 
 def _unknown(message: str, material: Material) -> UsageError:
@@ -245,7 +238,6 @@ def _print(
     baselines: Sequence[Baseline],
     offers: Sequence[Offer],
     notes: Mapping[str, str],
-    shadowed: AbstractSet[str],
     history: History | None,
 ) -> None:
     """A row each; with ``history`` each proposal as a block, with what it leaves out."""
@@ -259,7 +251,7 @@ def _print(
     print_table(_HEADER, rows)
     if history is not None:
         for one in offers:
-            _print_offer(one, history, _SHADOWED if one.subject.name in shadowed else None)
+            _print_offer(one, history)
     elif any(one.is_fit for one in offers):
         print_note("driftwatch baseline accept SERVER puts its proposal in force")
 
@@ -281,11 +273,8 @@ def _state(one: Baseline, notes: Mapping[str, str]) -> str:
     return f"{state}; {note}" if note else state
 
 
-def _print_offer(one: Offer, history: History, not_in_force: str | None) -> None:
-    """A block: the window, how good it is, what it leaves out, how to accept it.
-
-    ``not_in_force``: why an accepted one would hold for no server.
-    """
+def _print_offer(one: Offer, history: History) -> None:
+    """A block: the window, how good it is, what it leaves out, how to accept it."""
     from driftwatch.baselines.candidates import proposal_text
 
     proposal, name = one.proposal, one.subject.name
@@ -305,7 +294,6 @@ def _print_offer(one: Offer, history: History, not_in_force: str | None) -> None
     if len(one.left_out) > _LEFT_OUT:
         texts.append(f"  left out  and {len(one.left_out) - _LEFT_OUT} more (--json)")
     if proposal is not None and one.is_fit:
-        texts += [] if not_in_force is None else [f"  note    if accepted, {not_in_force}"]
         texts.append(f"accept:   {_accepted_by(one, history)}")
     elif proposal is not None:
         texts.append("accept:   not yet: without a load model it would be refused")

@@ -189,7 +189,8 @@ class PageForm(RulePart):
     advice_of_many: Template | None = None  # the same where the page is about several targets
     # which ratio of lengths the phrases compare with the baseline's mean: now, or a whole day's
     lengths: Lengths = "mean"
-    # which kind of drift the weekly report counts it as; retune = a decision, none = an incident
+    # which kind of drift the weekly report counts it as; none = an incident; retune = a decision
+    # about lengths that moved, which bars no new baseline
     family: Family | None = None
 
     @property

@@ -90,7 +90,11 @@ def test_a_refused_window_is_accepted_where_a_person_says_why(run: Run, db: str)
 
 def test_an_incident_is_left_out_of_a_proposal(run: Run, shared_data: Path, db: str) -> None:
     notice = incident_of(servers=("host:8000", "b:1"), at=SLOWED_AT, severity="notice")
+    longer = notice.model_copy(update={"id": "c" * 12, "rule": "RetuneAdvised"})
     with Store.open(Path(db)) as store:
+        store.commit_tick(TickRecord(until=SLOWED_AT, incidents=(longer,)))
+        (proposal,) = _json(run, "list", "--db", db)["proposals"]
+        assert proposal["lacking"] is None  # lengths that moved bar no baseline for them
         store.commit_tick(TickRecord(until=SLOWED_AT, incidents=(notice,)))
     code, out, _ = run("accept", "host:8000", *GOOD, "--db", db)
     assert (code, "0 of 20 minutes fit: incident X in " in out) == (1, True)
@@ -106,7 +110,7 @@ def test_names_that_nothing_answers_to(run: Run, db: str, tmp_path: Path) -> Non
     code, _, err = run("list", "nobody", "--db", db)
     assert (code, "no baseline, server or pool 'nobody'" in err) == (2, True)
     code, _, err = run("accept", "0bad0bad", "--db", db)
-    assert (code, "'0bad0bad' names 0 servers or pools" in err) == (2, True)
+    assert (code, "'0bad0bad' names no server or pool" in err) == (2, True)
     code, _, err = run("accept", "host:8000", "--from", "2026-11-21T09:00Z", "--anyway", "--db", db)
     assert code == 2 and "--from and --to" in err and "--anyway needs --why" in err
     code, _, err = run("accept", "0bad0bad", "--why", "caf\udce9", "--db", db)

@@ -12,6 +12,7 @@ import pytest
 from fakes.manual_clock import ManualClock
 from service_cases import shipped_plan
 
+from driftwatch.baselines.candidates import Material, subjects
 from driftwatch.baselines.in_force import in_force, no_releases, update_releases, with_releases
 from driftwatch.baselines.proposals import marked, propose
 from driftwatch.baselines.windows import Acceptance, accepted_baseline, baselines_of, measured
@@ -69,6 +70,19 @@ def test_a_baseline_survives_its_row_to_the_bit(baseline: Baseline) -> None:
     assert back == baseline
     assert back.reference is not None
     assert back.reference["reference_prompt_tokens_edges"][-1] == inf
+
+
+def test_a_pool_whose_servers_have_their_own_baselines_is_its_servers(baseline: Baseline) -> None:
+    own = tuple(baseline.model_copy(update=k._asdict() | {"id": k.instance}) for k in (KEY, OTHER))
+    targets = {key: _target(key) for key in (KEY, OTHER)}
+    found = [
+        [
+            one.name
+            for one in subjects(Material(pl.DataFrame, targets, PLAN, baselines=b), "tiny-llama")
+        ]
+        for b in (Baselines(own), Baselines(own[:1]))
+    ]
+    assert found == [["host:8000", "host:8001"], ["tiny-llama"]]
 
 
 SAME, KNOBS = {"vllm": "0.32.0"}, {"max_num_seqs": "7"}
