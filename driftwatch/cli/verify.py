@@ -82,11 +82,12 @@ def command(
     """
     if target is not None:
         refuse_file(target, "server")
+    recorded: list[str] = []
     if settings:
-        if not _confirm(target, settings, by, history):
+        if not (recorded := _confirm(target, settings, by, history)):
             return 0
         history = replace(history, at=None)
-    verifications, outcomes = _verifications(target, history)
+    verifications, outcomes = _verifications(target, history, recorded)
     is_list = target is None and history.is_stored
     last, now = verifications[0] if len(verifications) == 1 else None, SystemClock().now()
     if as_json:
@@ -108,9 +109,11 @@ def command(
     return 1 if 1 in codes else max(codes)
 
 
-def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: History) -> bool:
-    """Keep what servers run since a restart, and open the verifications of what that changed; False
-    where nothing did.
+def _confirm(
+    name: str | None, texts: tuple[str, ...], by: str | None, history: History
+) -> list[str]:
+    """Keep what servers run since a restart, and open the verifications of what that changed: their
+    ids.
 
     Raises UsageError: an option is missing or cannot be, or no server restarted then.
     """
@@ -129,7 +132,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
         )
     if (why := refusal(values)) is not None:
         raise UsageError(f"--setting: {why}")
-    who, now, others, is_changed = person(by), SystemClock().now(), list[NotRestarted](), False
+    who, now, others, ids = person(by), SystemClock().now(), list[NotRestarted](), list[str]()
     text, wrong = ", ".join(f"{name} {knob(value)}" for name, value in values.items()), set[str]()
     with history.store() as store, store.one_transaction():
         last = last_scraped(store)
@@ -145,7 +148,7 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
             one = verification_of(store, note, target, plan.slo_of(target), last)
             if one is not None:
                 store.write_verification(one)
-                is_changed = True
+                ids.append(one.id)
             same = "" if one is not None else ", as before"
             since = moment(note.since, None)
             print_note(f"recorded: {target.key.text} runs {text} since {since}{same} (says {who})")
@@ -159,14 +162,14 @@ def _confirm(name: str | None, texts: tuple[str, ...], by: str | None, history: 
             raise others[0]
     for note_text in [*(one.message for one in others), *sorted(wrong)]:
         print_note(note_text)
-    return is_changed
+    return ids
 
 
 def _verifications(
-    name: str | None, history: History
+    name: str | None, history: History, recorded: Sequence[str]
 ) -> tuple[list[Verification], list[tuple[str, str]]]:
     """What the store says; of a pool the newest of each server, with what came of each change: in
-    a word, and in a line.
+    a word, and in a line. ``recorded``: ids of those just recorded, and no others.
     """
     from driftwatch.cli.database import last_scraped
     from driftwatch.cli.replay_summary import with_proposals
@@ -183,7 +186,8 @@ def _verifications(
         targets = plan.assign(stored_targets(store))
         since = end - (_LISTED_FOR if name is None else _EVER)
         verifications = store.verifications(since, end + timedelta(seconds=1))
-        of_id = [v for v in verifications if name and len(name) >= 8 and v.id.startswith(name)]
+        ids = (*recorded, *([name] if name and len(name) >= 8 else []))
+        of_id = [v for v in verifications if v.id.startswith(ids)]
         members = None if name is None else members_of(name, targets) if not of_id else {}
         if of_id:
             verifications = of_id

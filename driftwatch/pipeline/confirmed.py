@@ -96,7 +96,8 @@ def verification_of(
 ) -> Verification | None:
     """The verification of a note's change, by the minutes up to ``last``; None = it has none.
 
-    It ends at the next restart, or after a day. A verdict that fell on the same change stays.
+    The comparison ends at the next restart, or after a day, and the verification closes with it. A
+    verdict that fell on the same change stays.
     """
     what = {
         name: ("unknown" if before is None else knob(before), knob(now))
@@ -116,9 +117,9 @@ def verification_of(
     again = rows.filter(pl.col("restarted").fill_null(value=False))["end"]
     if len(again):
         until = again[0]
-    failed: list[str] = []
-    one = look_at(one, slo, until, PastMinutes(store).minutes, failed)
+    minutes, failed = PastMinutes(store).minutes, list[str]()
+    one = look_at(one, slo, until, minutes, failed, is_last=len(again) > 0)
     update: dict[str, Any] = {"confirmed_by": note.by}
     if rows["seconds"].max() != 60:
-        update["reason"] = "its minutes are no longer stored (2 days): the report compares by hours"
+        update["reason"] = "its minutes are no longer stored (2 days)"
     return one.model_copy(update=update)

@@ -28,7 +28,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer
 from driftwatch.store.history import TargetAdvice
 from driftwatch.store.store import Store
-from driftwatch.verify.before_after import LOOK_BACK, WARM_UP, Minutes, around_change
+from driftwatch.verify.before_after import LOOK_BACK, ONE_CHANGE, WARM_UP, Minutes, around_change
 from driftwatch.verify.changes import Run, Running, advised_by, changed, running, verification_id
 from driftwatch.verify.verdict import verified
 from driftwatch.verify.verification import Change, Verification
@@ -45,8 +45,6 @@ LONGEST = timedelta(hours=24)
 FEWEST_UNPROMISED = 30
 # driftwatch waits this long for the load that shows a change of an inferred cap.
 SHOWS_WITHIN = timedelta(hours=24)
-# Several metrics report a start and its changes, one or two minutes apart.
-ONE_CHANGE = timedelta(minutes=10)
 # Older advice did not cause a change of a setting.
 ADVICE_HOLDS = timedelta(days=14)
 
@@ -206,9 +204,17 @@ def _is_due(one: Verification, end: datetime) -> bool:
 
 
 def look_at(
-    one: Verification, slo: Slo | None, end: datetime, minutes: Minutes, failed: list[str]
+    one: Verification,
+    slo: Slo | None,
+    end: datetime,
+    minutes: Minutes,
+    failed: list[str],
+    *,
+    is_last: bool = False,
 ) -> Verification:
-    """A verification after a look. An error closes it: the next look would fail too."""
+    """A verification after a look; ``is_last``: closed by it. An error closes it: the next look
+    would fail too.
+    """
     at = one.change.at
     try:
         key = TargetKey(one.instance, one.engine)
@@ -220,7 +226,7 @@ def look_at(
         return _inconclusive(one, end, f"the comparison failed ({why})")
     promised_pass = judged.verdict == "PASS" and one.forecast is not None
     is_sure = judged.verdict != "INCONCLUSIVE" and len(after) >= FEWEST_UNPROMISED
-    if promised_pass or is_sure or end - at >= LONGEST:
+    if promised_pass or is_sure or is_last or end - at >= LONGEST:
         return judged
     return judged.model_copy(update={"verdict": "open", "closed_at": None})
 

@@ -254,6 +254,11 @@ def _settings(material: Material) -> Iterator[Decision]:
             since = max(given.at, material.confirmed.get((pool, name), (given.at, 0.0))[0])
             if len(last_restarts(material, pool, since, material.until)):
                 yield _setting_question(material, pool, name, [], (since, material.until), given)
+    for (pool, name), (since, value) in sorted(material.confirmed.items()):
+        configured = material.configured.get((pool, name), value)
+        if configured != value and (pool, name) not in exceeded:
+            fact = f"it says {knob(configured)}"
+            yield _recorded(pool, name, fact, since, value)
 
 
 def _exceeded(
@@ -263,11 +268,16 @@ def _exceeded(
     since, value = material.confirmed.get((pool, name), (material.since, 0.0))
     last = one.since + _SAME_ROLLOUT
     if value and last_restarts(material, pool, since + _SAME_ROLLOUT, last).is_empty():
-        what = f"correct serving.{name} in driftwatch.yaml: {one.fact.partition(',')[0]}, and "
-        what += f"{knob(value)} runs since {day_time(since)} (a person recorded it)"
-        return Decision(kind="setting", subject=clean(pool), what=what, since=since)
+        return _recorded(pool, name, one.fact.partition(",")[0], since, value)
     span = material.since, last
     return _setting_question(material, pool, name, [one.fact], span, given, one.likely)
+
+
+def _recorded(pool: str, name: str, fact: str, since: datetime, value: float) -> Decision:
+    """To correct the file: a person has recorded what runs."""
+    what = f"correct serving.{name} in driftwatch.yaml: {fact}, and {knob(value)} runs since "
+    what += f"{day_time(since)} (a person recorded it)"
+    return Decision(kind="setting", subject=clean(pool), what=what, since=since)
 
 
 def _setting_question(

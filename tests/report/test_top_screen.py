@@ -232,6 +232,12 @@ _AGAIN = [
             "correct serving.max_num_seqs in driftwatch.yaml: it says 32, and 96 runs since Wed "
             "02:45 (a person recorded it)",
         ),
+        (
+            {"configured": FILE, "confirmed": {("p", "max_num_seqs"): (BEGAN, 24.0)}},
+            "setting",
+            "correct serving.max_num_seqs in driftwatch.yaml: it says 32, and 24 runs since Wed "
+            "02:45 (a person recorded it)",
+        ),
     ],
 )
 def test_what_waits_for_a_person(material: dict[str, Any], kind: str, what: str) -> None:

@@ -32,7 +32,10 @@ RAISED = {
     **DOWN,
     **{"duration": "45m", "scrape": {"interval": "15s"}, "traffic": {"requests_per_second": 14}},
     "pool": {"name": "p", "replicas": 1, "serving": {"max_num_seqs": 16}},
-    "faults": [{"kind": "rollout", "at": "20m", "down": "30s", "serving": {"max_num_seqs": 24}}],
+    "faults": [
+        {"kind": "rollout", "at": "20m", "down": "30s", "serving": {"max_num_seqs": 24}},
+        {"kind": "rollout", "at": "40m", "down": "30s", "vllm_version": "9.0.0"},
+    ],
 }
 
 
@@ -91,7 +94,7 @@ def test_a_file_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     known = ran("verify", *db)
     assert "max_num_seqs 16 → 24 (most that ran at once)" in known.stdout
     # an id is a name, and a pool's exit code is that of its outcome
-    verdict = ran("verify", known.stdout[:12], *db).stdout.splitlines()
+    verdict = ran("verify", known.stdout[:12], "--at", "00:39", *db).stdout.splitlines()
     assert verdict[0].startswith("PASS: IT WORKED")
     assert "max_num_seqs 24 (inferred)" in ran("explain", "p", *db).stdout
     assert "driftwatch.yaml, and record it: driftwatch verify p --setting max_num_seqs=24" in (
@@ -107,8 +110,9 @@ def test_a_file_that_is_wrong_is_not_believed(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="at most 24 ran while requests queued"):
         ran(*record)
     # a person who confirms what the scrapes show moves no verdict
-    ran(*record[:3], "max_num_seqs=24", *record[4:], "--by", "bo")
-    after = ran("verify", known.stdout[:12], *db).stdout.splitlines()
+    told = ran(*record[:3], "max_num_seqs=24", *record[4:], "--by", "bo").stdout
+    assert "24 (says bo)" in told and "9.0.0" not in told  # no later change
+    after = ran("verify", known.stdout[:12], "--at", "00:39", *db).stdout.splitlines()
     assert "24 (says bo)" in after[1] and [after[0], *after[2:]] == [verdict[0], *verdict[2:]]
 
 
