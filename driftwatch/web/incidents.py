@@ -22,6 +22,7 @@ from driftwatch.notify.page import Page as IncidentPage
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, moment, plural
 from driftwatch.plots.plot import Plot
+from driftwatch.store.latest import PoolNow
 from driftwatch.web.database import WebStore
 from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Slice, Visit, paged, search
 from driftwatch.web.plots import incident_plot
@@ -141,6 +142,8 @@ def load(visit: Visit) -> Shown:
         "plot": (plot := _plot(visit, incident, deliveries, rows)),
         "gaps": gaps(rows) if plot and "speed" in plot.title and len(servers) == 1 else [],
         "changes": changes(rows),
+        "meanwhile": _meanwhile(incident, rows),
+        "waits": _waits(visit, incident),
         "silences": silences,
         "held_back": any(one.active(incident.firing_at or now) for one in silences),
         "deliveries": deliveries,
@@ -151,6 +154,40 @@ def load(visit: Visit) -> Shown:
         "refused": None,  # why a form changed nothing
         "typed": {},  # field → what was typed in that form
     }
+
+
+def _meanwhile(incident: Incident, scraped: pl.DataFrame) -> str | None:
+    """Whether its servers restarted while none was scraped; None: one was, or it is not over."""
+    since = scraped.filter(pl.col("end") > incident.started_at)
+    if incident.resolved_at is None or since.is_empty():
+        return None
+    first = since.group_by("instance", "engine").agg(pl.col("end", "restarted").first())
+    if (first["end"] <= incident.last_true_at).any():
+        return None
+    restarted, of = int(first["restarted"].sum()), "" if len(first) == 1 else f" of {len(first)}"
+    if first["restarted"].null_count():
+        return "whether it restarted meanwhile is unknown"
+    ran_on = "the process ran on: it did not restart" if not of else "none of them restarted"
+    return f"{plural(restarted, 'server')}{of} restarted meanwhile" if restarted else ran_on
+
+
+class Waits(NamedTuple):
+    """What a pending incident waits for, and its pool in numbers."""
+
+    lasts: float  # seconds for which the condition must be true on a server
+    fires_at: datetime | None  # if it stays true; None: another alert inhibits it
+    now: PoolNow
+
+
+def _waits(visit: Visit, incident: Incident) -> Waits | None:
+    rule = next((one for one in visit.web.plan.rules if one.id == incident.rule), None)
+    pools = visit.store.pools_now(incident.pool)
+    if incident.state != "pending" or rule is None or not pools:
+        return None
+    lasts = rule.in_pool(incident.pool).for_seconds
+    left = timedelta(seconds=max(lasts - incident.true_seconds, 60.0))
+    fires_at = None if incident.inhibited_by else incident.last_true_at + left
+    return Waits(lasts, fires_at, pools[0][0])
 
 
 def _others(

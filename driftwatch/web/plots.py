@@ -33,6 +33,7 @@ from driftwatch.web.signals import (
 _BAND = "baseline's usual range (9 of 10)"
 _NO_TOKENS = "No tokens for"
 GREY = 4
+_CLOCK_FELL = 0.95  # of its highest: less is the usual change with the load
 _LEAST_SECONDS = 300  # between two points of an incident's plot: a minute has few requests
 
 
@@ -43,14 +44,15 @@ def signal_plot(
     bands: Mapping[str, tuple[float, float]],
     around: Iterable[Series],
 ) -> tuple[Plot, list[str]]:
-    """Throughput, speed, requests a step, wait and lengths of a server above one time axis, and
-    the names of those that the whole range lacks, but the speed, whose gaps have a reason.
+    """Throughput, speed, requests, requests a step, wait and lengths of a server above one time
+    axis, and the names of those that the whole range lacks, but the speed, whose gaps have a
+    reason.
 
     ``bands``: of the baseline; ``around``: incidents and changes.
     """
     width = width_of(*span, rows)
     table = stretches(rows, *span, width)
-    every = ([_rate(table)], [SPEED], *([name] for name in list(SIGNALS)[2:4]), LENGTHS)
+    every = ([_rate(table)], [SPEED], *([name] for name in list(SIGNALS)[2:5]), LENGTHS)
     drawn = [some for some in every if any(table[one].is_not_null().any() for one in some)]
     words = {name: one.word or one.unit for name, one in SIGNALS.items()}
     lacking = [some for some in every if some not in (*drawn, [SPEED])]
@@ -99,7 +101,7 @@ def _panel(
     most = max((one for name in names for one in table[name] if one is not None), default=0.0)
     own = most if during is None else during.select(pl.max_horizontal(pl.col(names).max())).item()
     if own and own < most / 2:
-        unit += f"; {figure(most)} outside the incident"
+        unit += f"; axis cut at {figure(1.2 * own, 2)}, {figure(most)} outside the incident"
         return Panel(Axis(unit, high=1.2 * own), series)
     return Panel(Axis(unit), series)
 
@@ -113,7 +115,7 @@ def signal_title(finding: Finding | None, end: datetime, today: date) -> str:
     if is_stuck(evidence):
         began = end - timedelta(seconds=evidence["seconds_since_last_token"])
         return f"Hung since {moment(began, today)}: no tokens up to {moment(end, today)}"
-    for name in ("tokens_per_second_per_gpu", SPEED, *list(SIGNALS)[2:4]):
+    for name in ("tokens_per_second_per_gpu", SPEED, *list(SIGNALS)[2:5]):
         value, one = evidence.get(name), SIGNALS[name]
         if value is not None:
             of = " of its baseline's" if name == SPEED else ""
@@ -182,10 +184,12 @@ def incident_plot(
         missed(rows, width, slo).drop(SPEED), on="end", how="left", maintain_order="left"
     )
     begins = pl.col("end") - timedelta(seconds=width)
-    ended = incident.resolved_at or last
+    ended = incident.last_true_at if incident.resolved_at else last
     during = table.filter(pl.col("end") > incident.started_at, begins < ended)
     servers = rows.n_unique(["instance", "engine"])
     in_it = rows.filter(pl.col("end") > incident.started_at, pl.col("end") <= ended)
+    if in_it.is_empty():
+        return None
     hung = in_it["seconds_since_last_token"].max()
     wanted, panels, worst, others = subjects(columns), list[Panel](), list[str](), list[str]()
     for what in (*wanted, *(one for one in ("missed", "wait", "tokens") if one not in wanted)):
@@ -196,6 +200,8 @@ def incident_plot(
                 panels.append(panel)
                 worst.append(share)
         elif (finding := _worst(what, during, hung)) is not None:
+            if what == "speed":
+                finding += _fallen_clock(table["gpu_sm_clock_hertz"], during["gpu_sm_clock_hertz"])
             names = [_rate(table)] if what == "tokens" else _ABOUT[what][0]
             panels.append(_panel(names, table, width, span, {}, " of the slowest", during))
             is_range = what == "lengths" or finding.startswith(_NO_TOKENS)
@@ -243,6 +249,14 @@ def _worst(what: str, during: pl.DataFrame, hung: object) -> str | None:
     if what == "lengths" and found:
         return f"Tokens of a request: {', '.join(found)}"
     return "; ".join(found[:1] if what == "tokens" else found) or None
+
+
+def _fallen_clock(every: pl.Series, during: pl.Series) -> str:
+    """``; SM clock 1,520 MHz``, its lowest; empty where it did not fall, or is unknown."""
+    usual, low = every.max(), during.min()
+    if not isinstance(usual, float) or not isinstance(low, float) or low > _CLOCK_FELL * usual:
+        return ""
+    return f"; SM clock {count(low / 1e6)} MHz"
 
 
 def marks(

@@ -53,6 +53,9 @@ SIGNALS: Mapping[str, Signal] = {
     "generation_tokens_per_second": Signal(
         "throughput", "tokens/s", _over(_TOKENS, "duration_seconds")
     ),
+    "requests_per_second": Signal(
+        "", "requests/s", _over("finished_requests_total", "duration_seconds")
+    ),
     "requests_per_forward_pass": Signal("", "requests a step", _over("outputs", "forward_passes")),
     "batch_assembly_wait_seconds": Signal(
         "wait", "wait in the queue, s", _over("queue_seconds_sum", "queue_seconds_count"), seconds
@@ -75,6 +78,7 @@ _COUNTED = ("prompt_tokens", "generation_tokens", "queue_seconds")
 COLUMNS = (
     *("end", "scrapes", "gpu_count", "itl_seconds_count", "ttft_seconds_count", SPEED, _TOKENS),
     *("seconds_since_last_token", "duration_seconds", "forward_passes"),
+    *("finished_requests_total", "gpu_sm_clock_hertz"),
     *(f"{stem}_{part}" for stem in _COUNTED for part in ("sum", "count")),
     *(*_FLAGS, *COLUMN_KNOBS, _CACHE, "max_num_seqs_inferred", "step_tokens_max_of_process"),
     _WHY_NO_SPEED,
@@ -104,11 +108,12 @@ def _means(rows: pl.DataFrame, width: int) -> pl.DataFrame:
         gpu_seconds=pl.col("duration_seconds") * pl.col("gpu_count"),
     )
     values = {name: one.value for name, one in SIGNALS.items()}
+    values["gpu_sm_clock_hertz"] = pl.col("gpu_sm_clock_hertz").mean()
     return counted.group_by("end").agg(**values).sort("end")
 
 
 def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) -> pl.DataFrame:
-    """``end`` and :data:`SIGNALS` of every stretch of the axis, NULL where it is unknown.
+    """``end``, :data:`SIGNALS` and the clock of every stretch of the axis, NULL where unknown.
 
     ``rows``: :data:`COLUMNS` at least, of any servers; ``width``: in seconds.
     """

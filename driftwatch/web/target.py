@@ -15,7 +15,7 @@ from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.incidents.incident import Incident, Message
 from driftwatch.model import Finding
 from driftwatch.notify.explanation import is_stuck, state_text, what_to_do
-from driftwatch.numbers import clean, cut, moment, squeeze
+from driftwatch.numbers import clean, cut, moment, span, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
 from driftwatch.web.incidents import line_of, page_lines, servers_of
@@ -35,7 +35,7 @@ _NONE_FINISHED = "no request finished in these minutes"
 
 
 class TargetQuery(Query):
-    """The range of time; without it the last three hours that there are."""
+    """The range of time; without it three hours around ``at``, or the last that there are."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -49,6 +49,8 @@ class TargetQuery(Query):
         Raises UsageError: from is not before to, or the range is too long.
         """
         until = self.until or newest
+        if self.at is not None and self.since is None and self.until is None:
+            until = min(newest, self.at + _USUAL_RANGE / 2)
         since = self.since or until - _USUAL_RANGE
         if not timedelta(0) < until - since <= LONGEST:
             raise UsageError(
@@ -115,7 +117,11 @@ def load(visit: Visit) -> Shown:
         "to": f"&to={_stamp(until)}" if query.until else "",
         "ranges": [(t, _stamp(until - span), span == length) for t, span in _RANGES.items()],
         "lengths": [] if finding is None else [*length_plots(finding)],
-        "without_lengths": _NONE_FINISHED if is_hung else why or _NONE_FINISHED,
+        "without_lengths": _silence(scraped, found.end)
+        if finding is None
+        else _NONE_FINISHED
+        if is_hung
+        else why or _NONE_FINISHED,
         "at": asked,
         # what was over in the pool in the day before the moment of the answer
         "before": [o for o in near if o.resolved_at and o.resolved_at <= at],
@@ -123,6 +129,16 @@ def load(visit: Visit) -> Shown:
         "signals": _signals(visit, now, found, rows, (since, until)) if scraped else None,
         "explain": visit.web.command("explain", clean(now.key.text), *as_of),
     }
+
+
+def _silence(scraped: Sequence[datetime], at: datetime) -> str:
+    """``not scraped 03:00–03:40 UTC``, of the minutes around ``at``; ``scraped``: their ends."""
+    since = max((end for end in scraped if end <= at), default=None)
+    until = min((end - _MINUTE for end in scraped if end > at), default=None)
+    if since is not None and until is not None:
+        return f"not scraped {span(since, until)}"
+    one = since or until or at
+    return f"not scraped {'until' if since is None else 'since'} {moment(one, at.date())}"
 
 
 def _stamp(at: datetime) -> str:
@@ -201,7 +217,7 @@ def _signals(
     now: ServerNow,
     found: Explained,
     rows: pl.DataFrame,
-    span: tuple[datetime, datetime],
+    reach: tuple[datetime, datetime],
 ) -> Shown:
     """The plot of the signals, and its marks in words."""
     baseline, store, at = found.baseline, visit.store, visit.query.at
@@ -210,13 +226,13 @@ def _signals(
         since = max(baseline.since, baseline.until - _OF_BASELINE)
         bands = usual(store.past(since, baseline.until, [now.key], COLUMNS))
         why = "fewer than an hour of its own minutes of the baseline's window is stored"
-    near = store.incidents_between(now.pool, span, visit.now)
+    near = store.incidents_between(now.pool, reach, visit.now)
     near.sort(key=lambda one: one.started_at)
     incidents = [one for one in near if now.key in servers_of(one)]
     changed = changes(rows)[-_CHANGES:]
-    around = marks(span, incidents, changed, [] if at is None else [(at, _ANSWER)])
+    around = marks(reach, incidents, changed, [] if at is None else [(at, _ANSWER)])
     title = signal_title(found.finding, found.end, visit.now.date())
-    picture, unknown = signal_plot(title, rows, span, bands, around)
+    picture, unknown = signal_plot(title, rows, reach, bands, around)
     return {
         "plot": picture,
         "unknown": unknown,

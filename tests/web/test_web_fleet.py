@@ -84,7 +84,7 @@ def test_pools_come_worst_first_and_what_is_unknown_has_its_reason(
     assert html.count('class="spark"') == 2 * 5 and "<script" not in html
     assert "in target: 60\xa0% to 60\xa0%, unknown in 47 of 48 half hours</title>" in html
     assert "KV cache full" in html and ">0\xa0%<" not in html
-    assert "<b>60–70\xa0%</b>" in html and "; 2 open incidents" in html
+    assert "<b>60–70\xa0%</b>" in html and ">2 open incidents</a>" in html
 
 
 @pytest.mark.parametrize(

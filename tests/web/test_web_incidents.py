@@ -47,14 +47,15 @@ EVERY_STATE = [
     fired("2", "gpu-2:8000"),
     fired("3", "gpu-3:8000", severity="ticket"),
     fired("4", "gpu-4:8000", severity="notice", rule="Drift"),
-    fired("5", "gpu-5:8000", firing=False),
-    fired("6", "gpu-6:8000", resolved_at=END),
+    fired("5", "gpu-5:8000", firing=False, rule="TargetMissed"),
+    fired("6", "gpu-1:8000", resolved_at=END),
     fired("7", "10%_b:1/1", pool='a"b'),
 ]
 
 
 def test_open_ones_come_first_and_each_filter_leaves_its_own(tmp_path: Path) -> None:
-    fleet_database(tmp_path / "states.db", [{"instance": "gpu-1:8000"}], EVERY_STATE)
+    rows = [{"instance": "gpu-1:8000", "restarted": False}]
+    fleet_database(tmp_path / "states.db", rows, EVERY_STATE)
     with Store.open(tmp_path / "states.db") as store:
         store.acknowledge("1" * 12, "Ana <b>", END)
         matchers = silence_matchers(EVERY_STATE[1])  # no tick has read this silence
@@ -78,6 +79,13 @@ def test_open_ones_come_first_and_each_filter_leaves_its_own(tmp_path: Path) -> 
     assert shown(there, "/incidents")["title"] == "5 open incidents, 1 pending"
     part = shown(there, "/incidents", size="4", page="900")["part"]
     assert (part.page, part.pages, part.after) == (2, 2, None)
+    waits = client.get("/incidents/" + "5" * 12).text
+    assert "fires at 03:09 UTC if it lasts 30 min. Nobody got anything." in waits
+    assert "<b>100\xa0%</b> of requests in target in 10 min; 50\xa0% left." in waits
+    silent = shown(there, "/incidents/" + "6" * 12)
+    assert (silent["plot"], silent["meanwhile"]) == (
+        None, "the process ran on: it did not restart",
+    )  # fmt: skip
     html = client.get("/incidents?q=<script><b>").text + client.get("/incidents").text
     assert "<script>" not in html and "Ana <b>" not in html
 
@@ -122,7 +130,11 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     assert "a point every 5 min" in drawn and drawn.count(">100<") == 2  # room above 100 %
     assert "<title>a:1: restart, max_num_seqs 256 → 512</title>" in drawn
     assert drawn.count('class="hatch"') == 2 and "requests that miss TTFT 1 s, %" in drawn
-    late = pl.col("end") > fired_at
+    late, inside = pl.col("end") > fired_at, pl.col("end") > began
+    assert incident_plot(rows.filter(~inside), None, incident, columns, None) is None
+    hot = pl.when(inside).then(1.5e9).otherwise(2e9).alias("gpu_sm_clock_hertz")
+    throttled = incident_plot(rows.with_columns(hot), None, incident, columns, None)
+    assert throttled is not None and throttled.title.endswith("; SM clock 1,500 MHz")
     sums = {"prompt_tokens_sum": pl.when(late).then(900.0).otherwise(600.0),
             "generation_tokens_sum": pl.when(late).then(900.0).otherwise(100.0)}  # fmt: skip
     n = {f"{stem}_tokens_count": pl.lit(10.0) for stem in ("prompt", "generation")}
@@ -136,7 +148,7 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     peak = pl.when(pl.col("end") == END + 5 * MINUTE).then(1e3).when(late).then(32.0).otherwise(0)
     waits = rows.with_columns(queue_seconds_sum=peak, queue_seconds_count=1.0)
     drawn = incident_plot(waits, None, incident, {"limit_full"}, None)
-    assert drawn is not None and "wait in the queue, s; 200 outside the" in str(drawn.svg)
+    assert drawn is not None and "s; axis cut at 38, 200 outside the incident" in str(drawn.svg)
     hung = incident_plot(silent, None, incident, {"seconds_since_last_token"}, None)
     assert hung is not None and hung.title == "No tokens for 10 min"
 
@@ -169,7 +181,7 @@ def test_a_change_can_be_copied_until_the_incident_is_over(
         one = with_values(one, page=page)
         store.commit_tick(TickRecord(copied.now, incidents=[one]))
     html = unescape(browser(web).get(f"/incidents/{one.id}").text)
-    assert ">--max-num-batched-tokens=2048</pre>" in html
+    assert ">--max-num-batched-tokens=2048</span></pre>" in html
     with opened() as store:
         over = with_values(one, resolved_at=copied.now)
         store.commit_tick(TickRecord(copied.now + MINUTE, incidents=[over]))
@@ -190,11 +202,11 @@ def test_a_silence_that_held_a_page_back_is_named(
         send(browser(web), path, "silence", ANA, comment="draining")
     (held,) = shown(web, path)["silences"]
     until = f"Ana holds its messages back until {moment(held.ends_at, copied.now.date())}"
-    for page in ("/fleet", "/incidents", "/targets/host:8000"):  # before the next tick, too
+    for page in ("/fleet", "/incidents?state=silenced", "/targets/host:8000"):  # before a tick
         assert until in browser(web).get(page).text, page
     html = browser(web).get(path).text
     assert nobody in html  # the silence came later
-    assert "by Ana: draining" in html and f"driftwatch silence --expire {held.id}" in html
+    assert "by Ana: draining" in html and f"--expire</span> {held.id}</pre>" in html
     lost = send(browser(web), path, "end-silence", BEN, silence="ffff")
     assert "no silence ffff holds" in lost.text
     for _ in range(2):  # of two at once the second changes nothing
@@ -239,7 +251,7 @@ def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Re
     there, path = replace(web, where=" -c /etc/dw.yaml"), f"/incidents/{firing.incident_id}"
 
     def commands() -> dict[str, str]:
-        html = browser(there).get(path).text
+        html = re.sub("</?span[^>]*>", "", browser(there).get(path).text)
         return dict(re.findall(r"<p>([^<]+)</p>\s*<pre class=.command[^>]+>([^<]+)</pre>", html))
 
     found = commands()

@@ -52,7 +52,7 @@ def test_the_archive_and_each_of_its_reports(
     assert "Minutes of 2026-W47 are stored. This command" in html
     weeks = re.findall(r'href="/reports/([^"]+)"', html)
     assert weeks == ["2026-W47", "2026-W46", "2026-W40"]
-    assert "driftwatch report --week 2026-W47 --html report-2026-W47.html</pre>" in html
+    assert '>--html</span> <span class="w">report-2026-W47.html</span></pre>' in html
     with opened() as store:
         drawn = as_html_body(Report.model_validate(store.report("2026-W47")))
     assert drawn in client.get("/reports/2026-W47").text

@@ -21,13 +21,14 @@ from driftwatch.web.incidents import page_lines
 from driftwatch.web.page import pool_path, target_path
 from driftwatch.web.plots import marks, signal_plot, signal_title
 from driftwatch.web.signals import COLUMNS, Change, changes, gaps, stretches
+from driftwatch.web.target import TargetQuery
 
 PATH = "/targets/host:8000"
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def test_a_target_has_the_answer_of_explain_and_five_plots(web: Web, firing: Recorded) -> None:
+def test_a_target_has_the_answer_of_explain_and_six_plots(web: Web, firing: Recorded) -> None:
     html = unescape(browser(web).get(PATH).text)
     view = shown(web, PATH)
     assert (view["state"], view["no_data"], view["incident"].id) == (
@@ -37,7 +38,7 @@ def test_a_target_has_the_answer_of_explain_and_five_plots(web: Web, firing: Rec
     assert all("no baseline to compare with" in one.title for one in view["lengths"])
     assert view["signals"]["without_usual"] == "no baseline is in force"
     assert [one.id for one in view["signals"]["incidents"]] == [firing.incident_id]
-    assert html.count('class="unit">') == 6
+    assert html.count('class="unit">') == 7
     assert " min of unknown speed: " in html and 'aria-current="true">3 h' in html
     assert view["until"] - view["since"] < timedelta(hours=3)  # from the first data on
 
@@ -55,6 +56,10 @@ def test_a_moment_in_the_past_is_answered_as_of_then(web: Web, firing: Recorded)
         text for _, text in page_lines(said.lines, firing.now.date())
     ]
     assert f"--at {moment['at']}" in view["explain"]
+    centred = TargetQuery(at=T0).range(T0 + timedelta(days=1))
+    assert [one - T0 for one in centred] == [-90 * MINUTE, 90 * MINUTE]
+    gap = {"at": f"{view['since'] - timedelta(hours=1):%Y-%m-%dT%H:%MZ}"}
+    assert "Unknown: not scraped until " in browser(web).get(PATH, params=gap).text
     late = {"to": moment["at"], "at": f"{at + timedelta(hours=1):%Y-%m-%dT%H:%MZ}"}
     assert "at lies outside the range" in browser(web).get(PATH, params=late).text
 
@@ -166,6 +171,6 @@ def test_the_plot_of_a_busy_range_is_small_and_its_events_are_text() -> None:
     bands = {"requests_per_forward_pass": (90.0, 99.0)}
     plot, unknown = signal_plot("t", minutes, span, bands, marks(span, [], restarts))
     drawn, lengths = str(plot.svg), "prompts and generations"
-    assert unknown == ["wait", lengths]
+    assert unknown == ["requests/s", "wait", lengths]
     assert len(drawn) <= 40_000 and drawn.count('class="band c4"') == 2  # and the legend's
     assert "<b>" not in drawn and "restart, &lt;b&gt;" in drawn

@@ -145,14 +145,16 @@ def limit(page: Page) -> str | None:
             f"{plural(waiting, 'request')} {'queues' if waiting == 1 else 'queue'}{where}"
         )
     sentence = _is_full(page, names[0])
+    then = ""
     if share is not None and share < ALWAYS_FULL:
+        then = "then "
         sentence += f" in {percent(share)}" + (f" of {count(scrapes)} scrapes" if scrapes else "")
     others = [text for name in LIMIT_WORDS if name not in names and (text := _use(page, name))]
     preempted = page.value("preemptions_per_second")
     if preempted is not None:
         others.append(preemptions(preempted))
     beside = ", ".join(others)
-    sentence += f": {', '.join(numbers)}" if numbers else ""
+    sentence += f": {then}{', '.join(numbers)}" if numbers else ""
     sentence += f". {beside[:1].upper()}{beside[1:]}" if others else ""
     clock = page.value("gpu_sm_clock_ratio")
     if clock is not None and clock <= CLOCK_DOWN_RATIO:  # a slow engine fills its batch sooner
