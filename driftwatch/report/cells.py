@@ -41,7 +41,7 @@ SUMMED = (
 # requests over each target, bounds by the buckets; and over any
 _OVER = tuple(f"{name}_over_{bound}" for name in ("ttft", "tpot") for bound in ("low", "high"))
 _MISSED = ("missed_low", "missed_high")
-_GAUGES = ("running_requests",)
+_GAUGES = ("running_requests", "waiting_requests")
 _LAST = (
     "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
     "running_requests_max_of_process",  # the most of any scrape since the engine started

@@ -187,3 +187,19 @@ def _begins(cells: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
     """The cells with which each stretch of a condition begins."""
     held = cells.filter(condition).sort(*KEY, "end")
     return held.filter((pl.col("end").diff().over(KEY) != CELL).fill_null(value=True))
+
+
+def busiest_hour(cells: pl.DataFrame) -> tuple[datetime, float] | None:
+    """End of the hour in which most requests/s came to a server, and how many; a queue that grew
+    counts. Hours with a slow engine do not: no recommendation is made for them. None without one.
+    """
+    grown = pl.col("waiting_requests").diff().over(KEY).fill_null(0.0)
+    ends = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1h") + pl.duration(hours=1)
+    # a restart drops the queue
+    grew = pl.when(pl.col("restarted").fill_null(value=False)).then(0.0).otherwise(grown)
+    arrived = cells.sort(*KEY, "end").with_columns(pl.col("ttft_seconds_count") + grew, end=ends)
+    rate = pl.col("ttft_seconds_count").sum() / pl.col("seconds").sum()
+    hours = arrived.drop_nulls("ttft_seconds_count").group_by("end")
+    by_rate = hours.agg(pl.col("slow_seconds").sum(), rate=rate).sort("rate", "end")
+    newest = by_rate.filter(slow_seconds=0.0).select("end", "rate").tail(1).rows()
+    return newest[0] if newest else None

@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import get_args
 
+import polars as pl
+
+from driftwatch.collect.schema import KEY
 from driftwatch.incidents.incident import Incident
 from driftwatch.notify.rollout import (
     IN_PART,
@@ -17,10 +20,10 @@ from driftwatch.notify.rollout import (
     outcome_text,
     rollouts,
 )
-from driftwatch.numbers import clean, cut, duration, knob, plural
+from driftwatch.numbers import clean, cut, duration, figure, knob, plural
 from driftwatch.report.cells import CELL, REASONS
 from driftwatch.report.changes import Exceeded, blamed_release, exceeded_settings, share_of
-from driftwatch.report.costs import between, of_pool
+from driftwatch.report.costs import between, busiest_hour, of_pool
 from driftwatch.report.incidents import (
     RETUNE,
     action_of,
@@ -37,12 +40,13 @@ from driftwatch.report.incidents import (
 )
 from driftwatch.report.material import Material
 from driftwatch.report.report import Decision, DecisionKind, Moved
-from driftwatch.report.result import last_restarts, starts_text
+from driftwatch.report.result import last_restarts, restarts_text, starts_text, without_changes
 from driftwatch.report.week import day_time, minute
 from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.changes import advised_by, number_of
 
 _WHY_LIMIT = 120
+_MORE = 1.1  # times the requests that an advice is for: it may ask for too little
 _SAME_ROLLOUT, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
@@ -57,11 +61,14 @@ def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...
     kinds: tuple[DecisionKind, ...] = get_args(DecisionKind)
     advice = list(_advice(material, moved))
     about = {one.subject for one in advice}
+    settings = list(_settings(material))
+    asked = {one.subject for one in settings if one.kind == "question"}
     every = [
-        *_open(material),
+        *_open(material, moved),
         *advice,
         *_verified(material, {row.pool for row in moved if row.subject in about}),
-        *_settings(material),
+        *settings,
+        *(one for one in _restarts(material, moved) if one.subject not in asked),
     ]
     texts = {(one.subject, one.what): one for one in reversed(every)}
     return tuple(
@@ -69,7 +76,7 @@ def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...
     )
 
 
-def _open(material: Material) -> Iterator[Decision]:
+def _open(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
     """Pages and tickets that last; the first where several of a pool ask for one thing."""
     asked = set()
     for one in of_week(material):
@@ -88,9 +95,54 @@ def _open(material: Material) -> Iterator[Decision]:
             by = f", acknowledged by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
             do = f": {asks}" if (asks := action_of(one)) else ""
             text = f"{clean(one.alert)}{do}, {age}{by}"
+        text += _by_load(material, one, moved)
         if (ask := (one.pool, action_of(one) or one.id)) not in asked:
             asked.add(ask)
             yield Decision(kind=kind, subject=subject_of(one), what=text, since=one.started_at)
+
+
+def _by_load(material: Material, one: Incident, moved: Sequence[Moved]) -> str:
+    """``; this is for the 10.7 requests/s …``: where an hour of the same cause had more requests
+    than its newest advice is for, the command for that hour; else empty.
+    """
+    given = next((g for g in reversed(material.advice) if g.incident_id == one.id), None)
+    row = next((row for row in moved if one.id in {i.id for i in row.incidents}), None)
+    offered = None if given is None else given.answer.offered_requests_per_second
+    if given is None or not offered or row is None or not action_of(one):
+        return ""
+    peak = busiest_hour(between(of_pool(material, one.pool), row.start, row.end or material.until))
+    if peak is None or peak[1] < offered * _MORE:
+        return ""
+    command = f"driftwatch recommend {clean(one.pool)} --at {minute(peak[0])}{material.options}"
+    return (
+        f"; that is for the {figure(offered)} requests/s a server of {day_time(given.at)}; "
+        f"{figure(peak[1])} came in the hour to {day_time(peak[0])}: {command}"
+    )
+
+
+def _restarts(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
+    """Restarts of half a pool and more while it missed its targets, that no change explains: a
+    person may have changed a setting, which no metric shows.
+    """
+    for row in moved:
+        if row.family != "traffic":
+            continue
+        pool, known = of_pool(material, row.pool), material.verifications
+        again = between(pool, row.start, row.end or material.until).filter("restarted").sort("end")
+        again = without_changes(again, known)
+        answered = [at for (name, _), (at, _) in material.confirmed.items() if name == row.pool]
+        again = again.filter(pl.col("end") > max(answered, default=row.start))
+        again = again.filter(pl.col("end") > pl.col("end").max() - _SAME_ROLLOUT)
+        if again.is_empty() or 2 * again.n_unique(KEY) < pool.n_unique(KEY):
+            continue
+        subject, at = clean(row.pool), again["end"][0] - CELL
+        what = (
+            f"{restarts_text(again)}, inside an incident ({row.what}). If a setting changed, "
+            f"record it: driftwatch verify {subject} --setting NAME=VALUE --at {minute(at)}"
+        )
+        yield Decision(
+            kind="question", subject=subject, what=what + material.options, since=row.start
+        )
 
 
 def _retune(material: Material, one: Incident, age: str) -> str:

@@ -57,6 +57,7 @@ from driftwatch.report.result import (
     restarts_of,
     restarts_text,
     result_of,
+    without_changes,
 )
 from driftwatch.verify.verification import Verification
 
@@ -114,8 +115,11 @@ def causes_of(material: Material) -> list[Cause]:
 
 
 def moved_rows(material: Material, causes: Sequence[Cause]) -> tuple[Moved, ...]:
-    """A row a cause, the costliest first."""
-    rows = [_row(material, one) for one in causes]
+    """A row a cause, the costliest first. A change of a slow server stands in its row only: it is
+    no answer to longer requests.
+    """
+    owned = [v for c in causes if c.family != _TRAFFIC for v in _changes_of(material, c, ())]
+    rows = [_row(material, one, owned if one.family == _TRAFFIC else ()) for one in causes]
     return tuple(sorted(rows, key=lambda row: (-_weight(row), row.start, row.subject)))
 
 
@@ -124,27 +128,47 @@ def _weight(row: Moved) -> float:
     return (row.missed.high or 0.0) + HOUR_SECONDS * (row.gpu_hours_lost.high or 0.0)
 
 
-def _row(material: Material, cause: Cause) -> Moved:
-    pool, family, episodes, cells = cause.pool, cause.family, cause.episodes, cause.cells
-    start = min(one.started_at for one in episodes)
-    touched = cells["end"].unique().sort().to_list()
-    first, last = (touched[0] - CELL, touched[-1]) if touched else (start, start)
-    spans = [(one.started_at, _over(one, material, cause.drift)) for one in episodes]
-    drift = None if cause.drift is None else cause.drift.stretch
-    if drift is not None and cause.drift is not None:  # up to the next drift, from the last one
+_Spans = list[tuple[datetime, datetime | None]]
+
+
+def _times(material: Material, cause: Cause) -> tuple[datetime, datetime | None, _Spans]:
+    """Begin and end of a cause and of each of its incidents; end: None = open."""
+    start = min(one.started_at for one in cause.episodes)
+    spans = [(one.started_at, _over(one, material, cause.drift)) for one in cause.episodes]
+    if cause.drift is not None:  # up to the next drift, from the last one
+        drift = cause.drift.stretch
         start = max(start, drift.start) if cause.drift.follows else start
         if cause.drift.is_followed:
             spans = [(begin, min(end or drift.end, drift.end)) for begin, end in spans]
     ends = [end for _, end in spans]
-    end = None if None in ends else max(one for one in ends if one is not None)
+    return start, None if None in ends else max(e for e in ends if e is not None), spans
+
+
+def _changes_of(
+    material: Material, cause: Cause, owned: Sequence[Verification]
+) -> list[Verification]:
+    """The releases that its pages blame, then changes made on its servers, without ``owned``."""
+    release = [one for incident in cause.episodes for one in blamed_release(material, incident)]
+    made = _verifications(material, cause, *_times(material, cause)[:2])
+    return release + [one for one in made if one not in (*release, *owned)]
+
+
+def _row(material: Material, cause: Cause, owned: Sequence[Verification]) -> Moved:
+    """``owned``: changes that another row has."""
+    pool, family, episodes, cells = cause.pool, cause.family, cause.episodes, cause.cells
+    start, end, spans = _times(material, cause)
+    touched = cells["end"].unique().sort().to_list()
+    first, last = (touched[0] - CELL, touched[-1]) if touched else (start, start)
+    drift = None if cause.drift is None else cause.drift.stretch
     release = [one for incident in episodes for one in blamed_release(material, incident)]
-    made = _verifications(material, cause, start, end)
+    made = _changes_of(material, cause, owned)
     # a release is no answer to longer lengths
     came = [one for one in made if family == _TRAFFIC and one.change.kind == "release"]
-    changed = release + [one for one in made if one not in (*came, *release)]
+    changed = [one for one in made if one not in came or one in release]
     subjects = {subject_of(one) for one in episodes}
     meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
     again = restarts_of(material, episodes, end, drift).filter(pl.col("end") > start)
+    again = without_changes(again, owned)
     done = done_text(material, changed) if changed else _done(family, episodes, again, cells, came)
     if release and changed == release:
         done = f"{came_text(release)}; not taken back"
@@ -269,7 +293,10 @@ def _done(
     who acknowledged; and what was advised.
     """
     if not again.is_empty():
-        done = came_text(came) if came else restarts_text(again)
+        texts = [came_text(step) for step in rollouts(came)]
+        if not (rest := without_changes(again, came)).is_empty():
+            texts.append(restarts_text(rest))
+        done = "; ".join(texts)
     elif (reason := ended_because(episodes)) is not None:
         return reason
     else:

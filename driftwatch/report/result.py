@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY
 from driftwatch.incidents.incident import Incident
 from driftwatch.numbers import duration, percent_range, plural
 from driftwatch.report.cells import CELL
@@ -16,6 +17,7 @@ from driftwatch.report.lengths import Drift
 from driftwatch.report.material import Material
 from driftwatch.report.report import Range, Stretch
 from driftwatch.report.week import day_time
+from driftwatch.verify.verification import Verification
 
 _UNKNOWN = "cannot be judged"
 _AFTER = timedelta(hours=2)
@@ -56,6 +58,16 @@ def last_restarts(material: Material, pool: str, since: datetime, until: datetim
     return again.filter(pl.col("end") > pl.col("end").max() - timedelta(hours=1)).sort("end")
 
 
+def without_changes(again: pl.DataFrame, known: Iterable[Verification]) -> pl.DataFrame:
+    """The cells with restarts that none of these changes explains."""
+    changes = {(one.instance, one.engine, one.change.at) for one in known}
+    is_known = [
+        any((i, e) == (a, b) and -CELL < end - at < 2 * CELL for a, b, at in changes)
+        for i, e, end in again.select(*KEY, "end").iter_rows()
+    ]
+    return again.filter(~pl.Series(is_known, dtype=pl.Boolean))
+
+
 def starts_text(again: pl.DataFrame) -> str:
     """``the restart of Tue 19:00 (2 servers)``."""
     servers = plural(again.n_unique(["instance", "engine"]), "server")
@@ -75,10 +87,9 @@ def over_text(material: Material, drift: Drift | None) -> str:
 
 
 def restarts_text(again: pl.DataFrame) -> str:
-    """``4 servers restarted Tue 11:00–11:10``: the ten minutes in which the first one did."""
+    """``4 servers restarted Tue 11:00``: begin of the ten minutes in which the first one did."""
     servers = again.n_unique(["instance", "engine"])
-    end = again["end"][0]
-    return f"{plural(servers, 'server')} restarted {day_time(end - CELL)}–{end:%H:%M}"
+    return f"{plural(servers, 'server')} restarted {day_time(again['end'][0] - CELL)}"
 
 
 def result_of(

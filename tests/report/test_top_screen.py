@@ -245,12 +245,55 @@ def test_what_waits_for_a_person(material: dict[str, Any], kind: str, what: str)
     assert (decision.kind, decision.what) == (kind, what)
 
 
+def test_an_advice_is_for_a_load_and_the_busiest_hour_of_its_cause_may_have_had_more() -> None:
+    ticket = _opened("RetuneAdvised", MORE, severity="ticket")
+    advised = given("p", OPEN + HOUR, (), ticket.id)
+    answer = advised.answer.model_copy(update={"offered_requests_per_second": 1.5})
+    rows = [
+        cell(0, end=OPEN + n * HOUR, ttft_seconds_count=m)
+        for n, m in ((1, 900), (2, 1200), (3, 60))
+    ]
+    rows.append(cell(0, end=OPEN + 4 * HOUR, ttft_seconds_count=3000.0, slow_seconds=600.0))
+    report = reported(
+        incidents=[ticket], advice=[replace(advised, answer=answer)], cells=cells(*rows)
+    )
+    assert report.for_you[0].what == (
+        "RetuneAdvised: add 2 replicas (6 in all), open 4 d 2 h; that is for the 1.50 requests/s a "
+        "server of Wed 23:00; 2.00 came in the hour to Thu 00:00: driftwatch recommend p --at "
+        "2026-11-19T00:00Z"
+    )
+
+
+# what a verification explains is no question
+@pytest.mark.parametrize("explained", [0, 4])
+def test_restarts_inside_an_incident_may_have_changed_a_setting(explained: int) -> None:
+    changes = [
+        RELEASE.model_copy(
+            update={"id": f"v{n}", "instance": f"s{n}:8000"}
+            | {"change": replace(RELEASE.change, at=OPEN + timedelta(minutes=n - 3))}
+        )
+        for n in (70, 90, 100, 110)[:explained]
+    ]
+    report = reported(
+        incidents=[_opened("BatchDrift", MORE)], cells=cells(*_AGAIN), verifications=changes
+    )
+    asks = [one.what for one in report.for_you if one.kind == "question"]
+    question = (
+        "4 servers restarted Wed 23:00, inside an incident (requests wait). If a setting changed, "
+        "record it: driftwatch verify p --setting NAME=VALUE --at 2026-11-18T23:00Z"
+    )
+    assert asks == ([] if explained else [question])
+
+
 def test_a_release_that_came_to_slow_servers_counts_once() -> None:
     late = RELEASE.model_copy(update={"change": replace(RELEASE.change, at=OPEN + HOUR)})
     servers = [one.model_copy(update={"since": OPEN + 2 * HOUR}) for one in BLAMES.servers]
     slow = BLAMES.model_copy(update={"servers": tuple(servers)})
-    (row,) = reported(incidents=[slow], verifications=[late]).moved
-    assert row.done == "vllm 0.32.0 → 0.33.0 came Wed 22:59; not taken back"
+    waits = _opened("BatchDrift", DRAIN, id="b" * 12, key="b")
+    rows = reported(incidents=[slow, waits], verifications=[late]).moved
+    came = "vllm 0.32.0 → 0.33.0 came Wed 22:59; not taken back"
+    assert {row.family: came in row.done for row in rows} == {"speed": True, "traffic": False}
+    assert not any("0.33.0" in row.done for row in rows if row.family == "traffic")
 
 
 LONGER = {"prompt_tokens_count": 900.0, "ttft_seconds_count": 900.0}
