@@ -77,9 +77,7 @@ HEADERS = {
 _UNLESS_GIVEN = HEADERS | {"Cache-Control": "no-store"}
 # of an error, the first kind that fits
 _STATUS = ((NotFound, 404), (NoVerdict, 404), (StoreError, 503), (UsageError, 400))
-_TITLES = {
-    **{400: "Not understood", 403: "Read-only", 404: "Not here", 503: "Not possible now"},
-}
+_TITLES = {400: "Not understood", 403: "Read-only", 404: "Not here", 503: "Not possible now"}
 _READ_ONLY = "You may look only. To act, sign in, or come through the configured proxy."
 _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # noqa: S105
 _NO_NAME = f"Give your name: 1 to {LONGEST_NAME} printable characters."

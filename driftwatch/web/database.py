@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import ColumnElement, and_, case, event, func, or_, select
@@ -47,8 +47,8 @@ OpenState = Literal["firing", "acknowledged", "silenced"]
 # of a server or a pool, worst first: of an open page that names it, else of its newest minute
 _OPEN_STATES: tuple[OpenState, ...] = OpenState.__args__  # type: ignore[attr-defined]
 STATES: tuple[str, ...] = (*_OPEN_STATES, *MINUTE_STATES)
-# servers that open pages name: SQLite takes 32,766 values in a statement; incidents in order
-_MOST_NAMED, _MOST_RANKED = 15_000, 10
+# servers that open pages name: SQLite takes 32,766 values in a statement
+_MOST_NAMED = 15_000
 _FIRED = _COLUMN.state.not_in(("pending", "resolved"))
 _SEVERITY = {"page": 0, "ticket": 1, "notice": 2}
 
@@ -57,16 +57,11 @@ def _worst_first(silenced: Collection[str]) -> tuple[ColumnElement[Any], ...]:
     """What fired first, of these pages, of these what nobody has acknowledged or silenced, of these
     the newest; of what is over the newest. ``silenced``: ids.
     """
-    is_over = _COLUMN.state == "resolved"
+    is_over, is_held = _COLUMN.state == "resolved", _COLUMN.acknowledgement.is_not(None)
     return (
         case({"resolved": 2, "pending": 1}, value=_COLUMN.state, else_=0),
         case((is_over, 0), else_=case(_SEVERITY, value=_COLUMN.severity)),
-        case(
-            (is_over, 0),
-            (_COLUMN.acknowledgement.is_not(None), 1),
-            (_COLUMN.id.in_(silenced), 2),
-            else_=0,
-        ),
+        case((is_over, 0), (or_(is_held, _COLUMN.id.in_(silenced)), 1), else_=0),
         _COLUMN.started_at.desc(),
         _COLUMN.id,
     )
@@ -105,13 +100,11 @@ class WebStore(Store):
         """One part of the servers that match, worst first, and how many match. Empty matches any.
 
         ``text``: stands in the name of server or pool, whatever the case; ``state``: one of STATES;
-        ``named``: the open page on each server that one names, the worst first; these come first.
+        ``named``: the open page on each server that one names; these come first.
         """
-        of_incident: dict[str, list[str]] = {}
+        of_state: dict[str, list[str]] = {one: [] for one in _OPEN_STATES}
         for key, incident in islice(named.items(), _MOST_NAMED):
-            if state not in _OPEN_STATES or incident.state_word == state:
-                name = f"{key.instance}/{key.engine}"
-                of_incident.setdefault(incident.id, []).append(name)
+            of_state[incident.state_word].append(f"{key.instance}/{key.engine}")
         where: list[ColumnElement[bool]] = [_SERVER.instance.is_not(None)]
         if pool:
             where.append(_SERVER.pool == pool)
@@ -121,11 +114,9 @@ class WebStore(Store):
         if state in MINUTE_STATES:
             where.append(_SERVER.state == state)
         elif state:
-            where.append(_NAME.in_([*chain.from_iterable(of_incident.values())]))
+            where.append(_NAME.in_(of_state[state]))
         rank = case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)
-        lists = [*of_incident.values()]
-        ranked = [*lists[:_MOST_RANKED], [*chain.from_iterable(lists[_MOST_RANKED:])]]
-        whens = [(_NAME.in_(names), n - len(ranked)) for n, names in enumerate(ranked)]
+        whens = [(_NAME.in_(of_state[one]), n - 3) for n, one in enumerate(_OPEN_STATES)]
         rank = case(*whens, else_=rank)
         query = select(*SERVER_COLUMNS).where(*where).limit(limit).offset(offset)
         least = _SERVER.in_target.nulls_last()

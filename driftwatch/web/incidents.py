@@ -11,7 +11,6 @@ import polars as pl
 from pydantic import Field
 
 from driftwatch.errors import UsageError
-from driftwatch.incidents.delivery import Delivery
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silence_matchers, silences_incident
 from driftwatch.model import Diagnosis, TargetKey
@@ -21,8 +20,6 @@ from driftwatch.notify.page import Line
 from driftwatch.notify.page import Page as IncidentPage
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, moment, plural
-from driftwatch.plots.plot import Plot
-from driftwatch.store.latest import PoolNow
 from driftwatch.web.database import WebStore
 from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Slice, Visit, paged, search
 from driftwatch.web.plots import incident_plot
@@ -125,6 +122,15 @@ def load(visit: Visit) -> Shown:
     span = {"from": max(incident.started_at - _AROUND / 2, since)}
     if incident.resolved_at:
         span |= {"to": until} | ({} if page is None else {"at": page.as_first.at})
+    own = next(
+        (o.in_pool(incident.pool) for o in visit.web.plan.rules if o.id == incident.rule), None
+    )
+    # the configuration may have dropped its rule
+    columns, lasts = (frozenset(), None) if own is None else (own.columns, own.for_seconds)
+    sent = (one.sent_at for one in deliveries if one.event == "firing" and one.sent_at)
+    slo, pools = store.slo_of(incident.pool), store.pools_now(incident.pool)
+    plot = incident_plot(rows, slo, incident, columns, min(sent, default=None))
+    left = None if lasts is None else timedelta(seconds=max(lasts - incident.true_seconds, 60.0))
     verified = None if page is None else page.verification
     moves = () if incident.resolved_at or page is None or page.advice is None else page.advice.moves
     return {
@@ -139,11 +145,14 @@ def load(visit: Visit) -> Shown:
         "others": _others(store, incident, until, now),
         "change": vllm_arguments(moves),
         "explain": (page and page.links.explain) or f"driftwatch explain {incident.id}",
-        "plot": (plot := _plot(visit, incident, deliveries, rows)),
+        "plot": plot,
         "gaps": gaps(rows) if plot and "speed" in plot.title and len(servers) == 1 else [],
         "changes": changes(rows),
         "meanwhile": _meanwhile(incident, rows),
-        "waits": _waits(visit, incident),
+        # how long its condition must last, and when a pending one then fires
+        "lasts": lasts,
+        "fires_at": left and incident.last_true_at + left,
+        "pool": pools[0][0] if pools else None,
         "silences": silences,
         "held_back": any(one.active(incident.firing_at or now) for one in silences),
         "deliveries": deliveries,
@@ -171,25 +180,6 @@ def _meanwhile(incident: Incident, scraped: pl.DataFrame) -> str | None:
     return f"{plural(restarted, 'server')}{of} restarted meanwhile" if restarted else ran_on
 
 
-class Waits(NamedTuple):
-    """What a pending incident waits for, and its pool in numbers."""
-
-    lasts: float  # seconds for which the condition must be true on a server
-    fires_at: datetime | None  # if it stays true; None: another alert inhibits it
-    now: PoolNow
-
-
-def _waits(visit: Visit, incident: Incident) -> Waits | None:
-    rule = next((one for one in visit.web.plan.rules if one.id == incident.rule), None)
-    pools = visit.store.pools_now(incident.pool)
-    if incident.state != "pending" or rule is None or not pools:
-        return None
-    lasts = rule.in_pool(incident.pool).for_seconds
-    left = timedelta(seconds=max(lasts - incident.true_seconds, 60.0))
-    fires_at = None if incident.inhibited_by else incident.last_true_at + left
-    return Waits(lasts, fires_at, pools[0][0])
-
-
 def _others(
     store: WebStore, incident: Incident, until: datetime, now: datetime
 ) -> dict[str, list[Incident]]:
@@ -200,17 +190,6 @@ def _others(
     # what was true only before it began may have sent its closing message later
     before = [one for one in others if one.last_true_at <= incident.started_at]
     return {"Before": before, "At the same time": [one for one in others if one not in before]}
-
-
-def _plot(
-    visit: Visit, incident: Incident, deliveries: Iterable[Delivery], rows: pl.DataFrame
-) -> Plot | None:
-    """The plot of what its rule reads; the configuration may have dropped the rule."""
-    rule = next((one for one in visit.web.plan.rules if one.id == incident.rule), None)
-    columns = frozenset[str]() if rule is None else rule.in_pool(incident.pool).columns
-    sent = (one.sent_at for one in deliveries if one.event == "firing" and one.sent_at)
-    slo = visit.store.slo_of(incident.pool)
-    return incident_plot(rows, slo, incident, columns, min(sent, default=None))
 
 
 def incident_named(store: WebStore, id_prefix: str) -> Incident:

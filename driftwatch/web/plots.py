@@ -32,7 +32,7 @@ from driftwatch.web.signals import (
 
 _BAND = "baseline's usual range (9 of 10)"
 _NO_TOKENS = "No tokens for"
-GREY = 4
+GREY, _MOST_PANELS = 4, 3
 _CLOCK_FELL = 0.95  # of its highest: less is the usual change with the load
 _LEAST_SECONDS = 300  # between two points of an incident's plot: a minute has few requests
 
@@ -150,16 +150,6 @@ _ABOUT: Mapping[str, tuple[Sequence[str], str, tuple[str, ...]]] = {
 }
 
 
-def subjects(columns: Collection[str]) -> list[str]:
-    """Subjects of a plot of a rule: missed requests, wait, speed, tokens, lengths; three at most.
-
-    >>> subjects({"limit_full", "lengths_moved", "target_missed"})
-    ['missed', 'wait', 'lengths']
-    """
-    parts = ((what, some) for what, (_, _, some) in _ABOUT.items())
-    return [what for what, some in parts if any(p in c for p in some for c in columns)][:3]
-
-
 def incident_plot(
     rows: pl.DataFrame,
     slo: Slo | None,
@@ -191,7 +181,9 @@ def incident_plot(
     if in_it.is_empty():
         return None
     hung = in_it["seconds_since_last_token"].max()
-    wanted, panels, worst, others = subjects(columns), list[Panel](), list[str](), list[str]()
+    parts = ((what, some) for what, (_, _, some) in _ABOUT.items())
+    wanted = [what for what, some in parts if any(p in c for p in some for c in columns)]
+    wanted, panels, worst, others = wanted[:_MOST_PANELS], list[Panel](), list[str](), list[str]()
     for what in (*wanted, *(one for one in ("missed", "wait", "tokens") if one not in wanted)):
         if panels and what not in wanted:
             break
