@@ -114,7 +114,8 @@ class WebStore(Store):
         if state in MINUTE_STATES:
             where.append(_SERVER.state == state)
         elif state:
-            where.append(_NAME.in_(of_state[state]))
+            some = [f"{k.instance}/{k.engine}" for k, one in named.items() if _is_in(one, state)]
+            where.append(_NAME.in_(some[:_MOST_NAMED]))
         rank = case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)
         whens = [(_NAME.in_(of_state[one]), n - 3) for n, one in enumerate(_OPEN_STATES)]
         rank = case(*whens, else_=rank)
@@ -150,7 +151,7 @@ class WebStore(Store):
         if state == "open":
             where.append(_FIRED)
         elif state in _OPEN_STATES:
-            named = [one.id for one in opened if one.state_word == state]
+            named = [one.id for one in opened if _is_in(one, state)]
             where.append(_COLUMN.id.in_(named[:_MOST_NAMED]))
         elif state:
             where.append(_COLUMN.state == state)
@@ -220,6 +221,11 @@ class WebStore(Store):
         rows = self._all(query.limit(limit).offset(offset))
         number = self._scalar(select(func.count()).select_from(reports))
         return [(row["week"], row["made_at"]) for row in rows], int(number)
+
+
+def _is_in(incident: Incident, state: str) -> bool:
+    """Whether an incident is in a state; one that is acknowledged may be silenced, too."""
+    return incident.state_word == state or (state == "silenced" and bool(incident.silenced_by))
 
 
 def _has(word: str) -> ColumnElement[Any]:
