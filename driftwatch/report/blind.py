@@ -114,7 +114,7 @@ def blind_texts(
         (False, "a slower engine would have gone unnoticed on"),
     ):
         mine = [o for o in blind.unjudged if (o.reason in UNSEEN) == is_unseen]
-        named = [_where_text(one) for one in mine[:_MOST_NAMED]]
+        named = [where_text(one) for one in mine[:_MOST_NAMED]]
         more = len(mine) - len(named)
         named += [f"{plural(more, 'shorter one')}: --json"] if more else []
         beyond = next((o.pool for o in mine[:_MOST_NAMED] if o.reason == BEYOND), None)
@@ -130,7 +130,7 @@ def blind_texts(
     return texts or [judged]
 
 
-def _where_text(one: Unjudged) -> str:
+def where_text(one: Unjudged) -> str:
     """``b:8000 Wed 18:00–20:00 (idle)``; ``chat-8b (12 servers) Tue 13:00 – Wed 07:00, 62 % of the
     time (load outside the baseline)``.
     """

@@ -88,8 +88,10 @@ def causes_of(material: Material) -> list[Cause]:
 
     One server that is slow or hangs is another cause than the next one. A ticket to re-tune is
     about the same drift as the pages of its pool meanwhile. A second drift inside the first begins
-    another cause. What two causes touch belongs to the first.
+    another cause; what waits after a hang does not, with lengths as usual. What two causes touch
+    belongs to the first.
     """
+    stuck = [one for one in of_week(material) if family_of(one) == "stuck"]
     groups: dict[tuple[Any, ...], list[Incident]] = {}
     drifts: dict[tuple[Any, ...], Drift | None] = {}
     for one in of_week(material):
@@ -100,6 +102,9 @@ def causes_of(material: Material) -> list[Cause]:
             own: list[Drift | None] = [None]
             if family == _TRAFFIC:
                 own = [*drifts_of(material, one.pool, one.started_at, end)] or own
+                hang = next((hung for hung in stuck if _is_after(one, hung, material)), None)
+                if hang is not None and own == [None] and page_lengths([one]) is None:
+                    family, servers = "stuck", keys_of(hang) if len(keys_of(hang)) == 1 else ()
             for drift in own:
                 key = family, one.pool, servers, None if drift is None else drift.stretch.start
                 groups.setdefault(key, []).append(one)
@@ -112,6 +117,12 @@ def causes_of(material: Material) -> list[Cause]:
         taken = pl.concat([taken, mine])
         found.append(Cause(family, several, drift, mine, touched))
     return found
+
+
+def _is_after(one: Incident, hang: Incident, material: Material) -> bool:
+    """Whether it began on servers that hung, meanwhile or in the ten minutes after."""
+    last = (over_at(hang, material) or material.until) + CELL
+    return hang.started_at <= one.started_at <= last and {*keys_of(one)} <= {*keys_of(hang)}
 
 
 def moved_rows(material: Material, causes: Sequence[Cause]) -> tuple[Moved, ...]:

@@ -21,6 +21,7 @@ from driftwatch.numbers import (
 )
 from driftwatch.report.blind import UNSEEN, blind_texts
 from driftwatch.report.blind import not_judged_text as not_judged_text
+from driftwatch.report.blind import where_text as where_text
 from driftwatch.report.incidents import BY_SPEED
 from driftwatch.report.report import (
     ELSEWHERE,
@@ -184,11 +185,9 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
 
 
 def _details(row: Moved) -> str:
-    """The command for the page of a row: the one that advised the change,
-    else its last one.
-    """
+    """The command for the page of a row: the one that advised the change, else its first one."""
     pages = [one for one in row.incidents if one.severity == "page"] or row.incidents
-    one = next((one for one in row.incidents if one.id == row.decided_by), pages[-1])
+    one = next((one for one in row.incidents if one.id == row.decided_by), pages[0])
     return f"driftwatch explain {one.id[:8]} --at {minute(one.paged_at)}"
 
 

@@ -108,7 +108,7 @@ def test_gpu_hours_lost_are_a_range_as_wide_as_the_speed_wanders() -> None:
     assert low < 2 * 0.2 * 2 < high  # GPUs · loss · hours
 
 
-def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
+def test_what_waits_after_a_hang_is_a_row_of_its_own_where_prompts_are_longer() -> None:
     began = ENDED + timedelta(minutes=3)
     times = dict.fromkeys(("last_true_at", "resolved_at"), began + timedelta(minutes=9))
     waits = incident(
@@ -122,6 +122,10 @@ def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
     }
     assert by_family["stuck"].what == "no token for 62 min"
     assert by_family["stuck"].done == "no change found"
+    # with lengths as usual it is the hang's
+    waits = waits.model_copy(update={"page": page()})
+    (row,) = reported(cells=cells(*HUNG, _late(70, 80)), incidents=[_hang(), waits]).moved
+    assert (row.family, len(row.incidents)) == ("stuck", 2) and row.missed.low == 80
 
 
 def _share(minutes: float, share: float, prompts: float = 2300.0, **values: Any) -> dict[str, Any]:
@@ -292,6 +296,7 @@ def test_names_are_only_ever_text_and_nothing_is_loaded() -> None:
     assert "&lt;script&gt;" in html and NASTY not in html
     ids = re.findall(r'\sid="([^"]*)"', html)
     assert len(ids) == len(set(ids))
+    assert "(nobody watched)</li>" in html and "</details>" in html  # each period of BLIND
     many = as_html(_nasty(pools=60))
     assert 20_000 < len(many.encode()) <= 60_000 and "56 pools not drawn" in many
     assert "<h2" not in as_html(reported()), "a quiet week is the top screen alone"
