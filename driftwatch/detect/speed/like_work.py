@@ -31,8 +31,8 @@ LOW_QUANTILE, LOW_DEVIATIONS = 0.02, 2.054  # of the normal distribution
 DEVIATIONS = 5.0
 # Highest thresholds: a loss of 12 %; of 16 % for a baseline that covers less than a day.
 FLOOR, YOUNG_FLOOR, YOUNG_MINUTES = float(np.log(0.88)), float(np.log(0.84)), 1380
-# With more requests a step than the baseline had, where the model extrapolates: 15 %. On 48 pools
-# this judged 6 % more minutes, 48 losses in place of 46 were found, no false page came (decision 107).
+# With more requests a step than the baseline had, where the model extrapolates: a loss of 15 %
+# (decision 107).
 BUSY_FLOOR = float(np.log(0.85))
 REACH = 1.0  # standard deviations in which a quarter of the neighbours must lie
 FOUND_DEVIATIONS = 1.645  # 95 of 100 losses of that size are found
