@@ -40,7 +40,7 @@ from driftwatch.verify.figures import IN_TARGET
 from driftwatch.verify.verification import Verification
 
 TRACK = timedelta(weeks=8)
-_LATER, _MINUTE = timedelta(hours=1), timedelta(minutes=1)  # another change, not of one rollout
+_MINUTE = timedelta(minutes=1)
 _MOST, _STEPS = "running_requests_max_of_process", "step_tokens_max_of_process"
 _LEVEL = "inferred_max_num_seqs"
 _UNCONFIRMED = "not confirmed"

@@ -129,7 +129,10 @@ def moved_rows(material: Material, causes: Sequence[Cause]) -> tuple[Moved, ...]
     """A row a cause, the costliest first. A change of a slow server stands in its row only: it is
     no answer to longer requests.
     """
-    owned = [v for c in causes if c.family != _TRAFFIC for v in _changes_of(material, c, ())]
+    owned = []
+    for one in (one for one in causes if one.family != _TRAFFIC):
+        owned += _blamed(material, one)
+        owned += _verifications(material, one, *_times(material, one)[:2])
     rows = [_row(material, one, owned if one.family == _TRAFFIC else ()) for one in causes]
     return tuple(sorted(rows, key=lambda row: (-_weight(row), row.start, row.subject)))
 
@@ -155,13 +158,9 @@ def _times(material: Material, cause: Cause) -> tuple[datetime, datetime | None,
     return start, None if None in ends else max(e for e in ends if e is not None), spans
 
 
-def _changes_of(
-    material: Material, cause: Cause, owned: Sequence[Verification]
-) -> list[Verification]:
-    """The releases that its pages blame, then changes made on its servers, without ``owned``."""
-    release = [one for incident in cause.episodes for one in blamed_release(material, incident)]
-    made = _verifications(material, cause, *_times(material, cause)[:2])
-    return release + [one for one in made if one not in (*release, *owned)]
+def _blamed(material: Material, cause: Cause) -> list[Verification]:
+    """The releases that its pages blame."""
+    return [one for incident in cause.episodes for one in blamed_release(material, incident)]
 
 
 def _row(material: Material, cause: Cause, owned: Sequence[Verification]) -> Moved:
@@ -171,11 +170,11 @@ def _row(material: Material, cause: Cause, owned: Sequence[Verification]) -> Mov
     touched = cells["end"].unique().sort().to_list()
     first, last = (touched[0] - CELL, touched[-1]) if touched else (start, start)
     drift = None if cause.drift is None else cause.drift.stretch
-    release = [one for incident in episodes for one in blamed_release(material, incident)]
-    made = _changes_of(material, cause, owned)
+    release = _blamed(material, cause)
+    made = [one for one in _verifications(material, cause, start, end) if one not in owned]
     # a release is no answer to longer lengths
     came = [one for one in made if family == _TRAFFIC and one.change.kind == "release"]
-    changed = [one for one in made if one not in came or one in release]
+    changed = release + [one for one in made if one not in (*came, *release)]
     subjects = {subject_of(one) for one in episodes}
     meanwhile = of_pool(material, pool).filter(pl.col("end").is_in(touched))
     again = restarts_of(material, episodes, end, drift).filter(pl.col("end") > start)
