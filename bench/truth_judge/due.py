@@ -18,8 +18,8 @@ MAY_BE_TOLD = {
 }
 LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift", "QueueSpike"})
 RETUNE_RULES = frozenset({"RetuneAdvised"})
-# that a queue stands, misses a target, and that clients leave it, is true of any queue
-WAIT_RULES = frozenset({"QueueSpike", "TargetMissed", "ClientsGiveUp"})
+# that a queue stands, and that clients leave it, is true of any queue
+WAIT_RULES = frozenset({"QueueSpike", "ClientsGiveUp"})
 # requests that end before their first token: that no token comes is true
 STUCK_RULES = frozenset({"EngineStuck", "EngineSilent"})
 # the windows of the rules are 10 minutes, and a page waits until it is certain

@@ -24,6 +24,7 @@ BEFORE_IT = "after a change: "  # starts the text of a change that may be the ca
 _ROLL_BACK = "Roll one server back and compare"  # to the release before the change
 _OLD_RELEASE = re.compile(r"vllm (\S+) →")
 _DRAIN = "Drain it"
+_LONG_QUEUE_SECONDS = 300.0  # half of what advice calls a long queue: it drains meanwhile
 _ROOM_UNKNOWN = "unknown whether the others can take its load: look at theirs before you drain it"
 # reasons whose text is an action
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
@@ -213,7 +214,8 @@ def advice_lines(page: Page) -> Iterator[Line]:
     advised = page.advice
     if is_bare_notice(page):
         return
-    if advised is not None and advised.queue:
+    wait = page.value("queue_wait_estimate_10m_seconds")  # an older queue may be served
+    if advised is not None and advised.queue and (wait is None or wait > _LONG_QUEUE_SECONDS):
         yield Line("Queue", clean(advised.queue), weight=8)
     if advised is not None and advised.action == "change":
         yield from _change_lines(page, advised)
@@ -316,7 +318,8 @@ def _way_back(advised: Advice) -> str:
 
 def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
     if advised is not None and advised.action == "no_action" and page.value("slo_missed"):
-        yield Line("Do", f"look for what else changed: {page.links.explain}", weight=8)
+        how = f": {page.links.explain}" if page.links.explain else ""
+        yield Line("Do", f"look for what else changed{how}", weight=8)
         if load := load_text(advised):
             yield Line("Load", load, weight=6)
         return

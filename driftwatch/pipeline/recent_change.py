@@ -68,7 +68,7 @@ def recent_change(
         return ""
     when = moment(start, today) if start == end else span(start, end)
     parts = [f"{word} {when}" if servers == 1 else f"{len(rollout)} of {servers} {word} {when}"]
-    if release is not None and "→" in release:
+    if release is not None and "→" in release and rollout["release_changed"].any():
         parts.append(_versions(release))
     own = ordered.filter(pl.all_horizontal(pl.col(name) == first[name] for name in KEY))
     text = ", ".join([*parts, *changed_settings(own, first["end"])])

@@ -21,7 +21,9 @@ from fakes.manual_clock import ManualClock
 from fakes.prometheus_server import PrometheusServer, backfill
 from prometheus_client.exposition import generate_latest
 
+from driftwatch.collect.dcgm import GpuSamples
 from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.schema import Collected
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.service.configuration import plan_of_settings
 from driftwatch.service.metrics import TARGET_COLUMNS
@@ -92,19 +94,35 @@ def _pages_of_gpu(times: list[float]) -> list[Page]:
     return [(at, dcgm_page([gpu], "node-1")) for at in times]
 
 
-def _recording(folder: Path, servers: list[Page], gpus: list[Page]) -> Path:
-    lines = [(at, INSTANCE, body) for at, body in servers]
-    lines += [(at, "node-1:9400", body) for at, body in gpus]
+def _recording(folder: Path, servers: list[Page]) -> Path:
     path = folder / "scrapes.jsonl.gz"
     with gzip.open(path, "wt") as file:
-        for at, instance, body in sorted(lines, key=lambda line: line[0]):
-            file.write(
-                json.dumps({"t": at, "status": 200, "body": body, "instance": instance}) + "\n"
-            )
+        for at, body in servers:
+            line = {"t": at, "status": 200, "body": body, "instance": INSTANCE}
+            file.write(json.dumps(line) + "\n")
     return path
 
 
-def _own_pages(folder: Path, recording: Path, begin: float) -> list[Page]:
+class RecordedGpus:
+    """The pages of a dcgm-exporter, as a source."""
+
+    name, settle_seconds = "dcgm", 0.0
+
+    def __init__(self, pages: list[Page]) -> None:
+        self._pages = [(datetime.fromtimestamp(at, UTC), body.encode()) for at, body in pages]
+
+    def collect(self, since: datetime, until: datetime) -> Collected:
+        samples = GpuSamples()
+        for at, body in self._pages:
+            if since <= at < until:
+                samples.page("node-1:9400", at, body)
+        return samples.collected()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _own_pages(folder: Path, recording: Path, gpus: list[Page], begin: float) -> list[Page]:
     """What the service's own /metrics says while it watches the recording, minute by minute."""
     config = folder / "driftwatch.yaml"
     config.write_text(CONFIG.format())
@@ -118,7 +136,8 @@ def _own_pages(folder: Path, recording: Path, begin: float) -> list[Page]:
         source = open_recording(recording)
         for key, target in (read := source.collect(*source.span())).targets.items():
             read.targets[key] = replace(target, labels={**labels, **target.labels})  # type: ignore[index]
-        service = Service([source], plan_of_settings(settings), store, receivers, clock)
+        sources = [source, RecordedGpus(gpus)]
+        service = Service(sources, plan_of_settings(settings), store, receivers, clock)
         for _ in range(int(MINUTES)):
             clock.advance(timedelta(minutes=1))
             service.tick_once()
@@ -140,7 +159,7 @@ def real_prometheus(
     begin = recorded[0][0]
     servers = [(at, body) for at, body in recorded if at <= begin + MINUTES * 60]
     gpus = _pages_of_gpu([at for at, _ in servers[::3]])
-    own = _own_pages(folder, _recording(folder, servers, gpus), begin)
+    own = _own_pages(folder, _recording(folder, servers), gpus, begin)
     blocks = folder / "blocks"
     backfill(servers, {"job": "vllm", "instance": INSTANCE}, blocks)
     backfill(gpus, {"job": "dcgm-exporter", "instance": "node-1:9400"}, blocks)

@@ -63,7 +63,7 @@ def test_two_files_make_a_rule_its_leaf_its_page_and_its_runbook(
         "rules: {files: [rules], runbook: 'https://wiki.example.net/runbook#{alert}'}\n"
     )
     checked = run("check", "-c", config)
-    assert checked.output == "0 errors in 18 files, 28 rules, 1 switched off\n"
+    assert checked.output == "0 errors in 18 files, 27 rules, 1 switched off\n"
     page = (shared_data / "vllm-0.32" / "metrics_lora_during.txt").read_text()
     history = recording(tmp_path / "r.jsonl", lambda seconds: going_on(page, seconds), 15)
     replayed = run("replay", history, "-c", config)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from e2e_cases import pages
 
 ONE_OF_THREE = """\
@@ -50,5 +51,5 @@ def _baseline(output: str) -> list[str]:
 
 
 def _servers(fleet: Path) -> list[str]:
-    urls = json.loads((fleet / "driftwatch.yaml").read_text())["sources"][0]["pages"]
+    urls = yaml.safe_load((fleet / "driftwatch.yaml").read_text())["sources"][0]["pages"]
     return [url.removeprefix("http://").removesuffix("/metrics") for url in urls]
