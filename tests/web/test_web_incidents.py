@@ -47,7 +47,7 @@ EVERY_STATE = [
     fired("2", "gpu-2:8000"),
     fired("3", "gpu-3:8000", severity="ticket"),
     fired("4", "gpu-4:8000", severity="notice", rule="Drift"),
-    fired("5", "gpu-5:8000", firing=False, rule="QueueSpike"),
+    fired("5", "gpu-5:8000", firing=False, rule="PrefixHitsFell"),
     fired("6", "gpu-1:8000", resolved_at=END),
     fired("7", "10%_b:1/1", pool='a"b'),
 ]
