@@ -99,10 +99,16 @@ class Fleet(Worker):
     def _minute(self) -> Iterable[Job]:
         """A tick of every batch."""
         numbers = [one.number for one in self._store.batches()]
-        return [Job("tick", f"batch {number}", {"batch": number}) for number in numbers]
+        return [_tick_job(number) for number in numbers]
 
-    def _tick(self, batch: int) -> None:
-        self._service.tick(batch)
+    def _tick(self, batch: int) -> Iterable[Job]:
+        """A tick; again where the one committed meanwhile may be of an earlier minute."""
+        is_lost = self._service.tick(batch) is None
+        return [_tick_job(batch)] if is_lost else []
 
     def _sweep(self) -> None:
         self._service.plan_actions_once()
+
+
+def _tick_job(batch: int) -> Job:
+    return Job("tick", f"batch {batch}", {"batch": batch})

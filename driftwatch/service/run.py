@@ -143,10 +143,11 @@ class Service:
         self.send_heartbeat()
         return outcome
 
-    def tick(self, number: int) -> Outcome:
-        """A tick of one batch now; nothing where another process has ticked it meanwhile."""
+    def tick(self, number: int) -> Outcome | None:
+        """A tick of one batch now; None where another process has committed one meanwhile."""
         with self._deciding:
-            return self._tick([number])
+            outcome = self._tick([number])
+            return outcome if number in self._batches else None
 
     def _tick(self, numbers: Iterable[int]) -> Outcome:
         self._attempted = began = time.monotonic()
