@@ -68,9 +68,8 @@ class LastMessage(Document):
     at: datetime
     servers: int  # servers it counted
     cause: str = ""  # leaf of the diagnosis and full limit
-    causes: tuple[
-        str, ...
-    ] = ()  # of all messages so far: two limits that fill by turns are no news
+    # causes of all messages so far: two limits that fill by turns are no news
+    causes: tuple[str, ...] = ()
     last_cause: str = ""  # the same at the last refresh: an update needs a change that lasts
     last_problem: str = ""  # at the last refresh
     last_at: datetime | None = None  # when it was measured

@@ -25,6 +25,7 @@ from driftwatch.incidents.incident import Incident, LastMessage, Transition
 from driftwatch.model import Finding, TargetKey
 from driftwatch.notify.page import REFRESH_EVERY, Page
 from driftwatch.notify.phrases.limits import worst_missed
+from driftwatch.numbers import count
 from driftwatch.pipeline.advice import advise
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
@@ -81,7 +82,7 @@ def with_pages(
         because = ended_because(last.incident.page, theirs, pages.change_until_end(t))
         in_target = _in_target(theirs)
         if in_target is False:
-            because = "; ".join(filter(None, (pages.still_missed(last.incident), because)))
+            because = "; ".join(filter(None, (pages.still_missed(last.incident, theirs), because)))
         news.append(with_resolve_page(evaluation.plan, last, in_target, because))
     after = {key: pages.latest(one) for key, one in incidents.items()}
     # transitions come before updates of the same minute
@@ -123,14 +124,16 @@ class _OpenPages:
         change = recent_change(minutes, len(keys), (), None, None, ended.at.date())
         return change or ""
 
-    def still_missed(self, ended: Incident) -> str:
-        """Which page is about the latency target that is missed when an incident ends."""
+    def still_missed(self, ended: Incident, here: pl.DataFrame) -> str:
+        """The queue at an incident's end (``here``: its rows), and the page about the miss."""
         theirs = {one.key for one in ended.servers}
         pages = (one for one in self._open.values() if one.severity == "page")
-        here = (o for o in pages if o.pool == ended.pool and o.id not in self._ended)
-        other = next((one for one in here if theirs & {s.key for s in one.servers}), None)
+        open_ones = (o for o in pages if o.pool == ended.pool and o.id not in self._ended)
+        other = next((one for one in open_ones if theirs & {s.key for s in one.servers}), None)
         see = "" if other is None else f", see {other.alert} {other.id}"
-        return f"a latency target is still missed{see}"
+        waiting = float(here["waiting_requests"].sum() or 0.0)
+        queue = f", {count(waiting)} requests queue" if waiting >= 2 else ""
+        return f"a latency target is still missed{queue}{see}"
 
     def open_new(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
         """The incidents that fired in a minute, with their pages."""

@@ -211,7 +211,7 @@ def falls_short(case: Case, then: Candidate) -> bool:
 
 
 def keeps_time_per_token(case: Case, then: Candidate) -> bool:
-    """Whether its 95th percentile stays within its target."""
+    """Whether the forecast p95 of the time per output token meets its target."""
     slo, tpot = case.situation.slo, then.tpot_p95_seconds
     target = None if slo is None else slo.tpot_seconds
     return target is None or (tpot is not None and tpot <= target)

@@ -184,7 +184,7 @@ def _back(material: Material, one: Incident, release: Rollout) -> str:
 
 
 def _is_made(material: Material, one: Incident, since: datetime) -> bool:
-    """Whether a change that it advises was made: its verification says whether to keep it."""
+    """Whether a change that the incident advises was made; its verification judges it."""
     return any(
         v.pool == one.pool
         and since <= v.change.at < material.until

@@ -120,7 +120,7 @@ def causes_of(material: Material) -> list[Cause]:
 
 
 def _is_after(one: Incident, hang: Incident, material: Material) -> bool:
-    """Whether it began on servers that hung, meanwhile or in the ten minutes after."""
+    """Whether an incident began on the hung servers, during the hang or ten minutes after it."""
     last = (over_at(hang, material) or material.until) + CELL
     return hang.started_at <= one.started_at <= last and {*keys_of(one)} <= {*keys_of(hang)}
 

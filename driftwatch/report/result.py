@@ -75,7 +75,7 @@ def starts_text(again: pl.DataFrame) -> str:
 
 
 def is_over(material: Material, drift: Drift) -> bool:
-    """Whether it ended before the week did: lengths were as usual again, or moved once more."""
+    """Whether the drift ended before the week did."""
     return drift.stretch.end < material.until - LATER
 
 

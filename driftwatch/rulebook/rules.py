@@ -200,7 +200,7 @@ class Rule(RuleInFile):
         return any(one.enabled for one in self.variants)
 
     def has_labels(self, labels: Mapping[str, str]) -> bool:
-        """Whether it carries each of these; its severity is one."""
+        """Whether the rule has all these labels; its severity counts as one."""
         return labels.items() <= {**self.labels, "severity": self.severity}.items()
 
     def is_named(self, name: str) -> bool:

@@ -124,7 +124,8 @@ class Store(IncidentStore, Minutes, Compaction, History, Progress, LatestRows):
         ``incidents_before``: incidents resolved before this time go, with their deliveries; one
         with a delivery that is still pending stays. Silences, advice, verifications, reports and
         references of before go as well; an open verification stays. ``minutes_before``: minutes
-        and roll-ups that end before; ``payloads_before``: the text of what was sent before.
+        and roll-ups that end before this time go; ``payloads_before``: texts of messages sent
+        before this time go.
         """
         with self._writing() as connection:
             prune_incidents(connection, incidents_before)

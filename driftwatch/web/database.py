@@ -54,8 +54,8 @@ _SEVERITY = {"page": 0, "ticket": 1, "notice": 2}
 
 
 def _worst_first(silenced: Collection[str]) -> tuple[ColumnElement[Any], ...]:
-    """What fired first, of these pages, of these what nobody has acknowledged or silenced, of these
-    the newest; of what is over the newest. ``silenced``: ids.
+    """Order: firing before pending before resolved; pages before tickets and notices; those that
+    nobody acknowledged or silenced; the newest first. Resolved ones by time alone.
     """
     is_over, is_held = _COLUMN.state == "resolved", _COLUMN.acknowledgement.is_not(None)
     return (

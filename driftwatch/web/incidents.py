@@ -166,7 +166,7 @@ def load(visit: Visit) -> Shown:
 
 
 def _meanwhile(incident: Incident, scraped: pl.DataFrame) -> str | None:
-    """Whether its servers restarted while none was scraped; None: one was, or it is not over."""
+    """Whether servers restarted while none was scraped; None while the incident is open."""
     since = scraped.filter(pl.col("end") > incident.started_at)
     if incident.resolved_at is None or since.is_empty():
         return None

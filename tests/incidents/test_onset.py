@@ -75,6 +75,11 @@ DRIFT = stored(
     prompt_tokens_count=[10.0] * 80,
     limit_binding_share_10m_ratio=[0.1] * 66 + [0.1 * i for i in range(2, 11)] + [1.0] * 5,
 )
+SUDDEN = stored(speed_at_equal_load_ratio=[1.0] * 78 + [0.87, 0.76])
+AFTER_A_HANG = stored(
+    limit_binding_share_10m_ratio=[0.1] * 40 + [0.9] * 40,
+    seconds_since_last_token=[0.0] * 60 + [150.0] * 5 + [0.0] * 15,
+)
 LONG = stored(
     prompt_tokens_sum=[2e4] * 80,
     prompt_tokens_count=[10.0] * 80,
@@ -87,6 +92,8 @@ LONG = stored(
     [
         ({"slower_at_equal_load"}, SPEED, 42),  # a median of six minutes,
         ({"slower_at_equal_load"}, NEWER, 35),  # not before the release that is slower
+        ({"slower_at_equal_load"}, SUDDEN, 4),  # before five minutes are slow
+        ({"limit_full", "target_missed"}, AFTER_A_HANG, None),  # what was before it is no begin
         ({"prompt_tokens_drift"}, DRIFT, 20),
         ({"limit_full", "lengths_moved", "target_missed"}, DRIFT, 20),
         ({"limit_full", "target_missed"}, DRIFT, 13),

@@ -150,3 +150,15 @@ def test_an_update_of_an_acknowledged_incident() -> None:
         MessageAbout("updated", LATER),
     )
     assert free.summary.startswith("UPDATE host:8000: ")
+
+
+def test_a_queue_stands_in_a_message_only_while_it_is_long() -> None:
+    """A later message said that 5,974 requests wait where 21 did."""
+    finding = CASES["batch_drift"].finding
+    assert finding.advice is not None
+    advice = finding.advice.model_copy(update={"queue": "5,974 requests wait on a:8000"})
+    for wait, is_long in ((None, True), (1200.0, True), (3.0, False)):
+        evidence = {**finding.evidence, "queue_wait_estimate_10m_seconds": wait}
+        case = replace(finding, evidence=evidence, advice=advice)
+        page = replace(CASES["batch_drift"], finding=case).page()
+        assert ("Queue" in [line.label for line in advice_lines(page)]) == is_long

@@ -24,8 +24,6 @@ from report_cases import (
 
 from driftwatch.model import Advice, Diagnosis, KnobMove, Reason
 from driftwatch.notify.page import Amount
-from driftwatch.report import words
-from driftwatch.report.material import Usual
 from driftwatch.report.report import Report
 from driftwatch.report.words import top_screen
 from driftwatch.verify.verification import Change, Effect
@@ -124,12 +122,12 @@ _UNJUDGED = [
 ]
 
 
-def _over(advice: Advice) -> Any:
+def over(advice: Advice) -> Any:
     return incident(page=page(alert="BatchDrift", advice=advice))
 
 
 _BEYOND = [cell(10 * n, running_requests_max_of_process=70.0 + 4 * n) for n in (1, 2)]
-_STEPS = {"step_tokens_max_of_process": 1076.0}
+STEPS = {"step_tokens_max_of_process": 1076.0}
 OLD = {("p", "max_num_batched_tokens"): 512.0}
 FILE = {("p", "max_num_seqs"): 32.0}
 _LEVEL = {"running_requests_max_of_process": 96.0, "inferred_max_num_seqs": 96.0}
@@ -164,14 +162,14 @@ _AGAIN = [
         ),
         # over: what to do beforehand, what it brings and costs; the last advice counts
         (
-            {"incidents": [_over(AHEAD)], "advice": [EARLY]},
+            {"incidents": [over(AHEAD)], "advice": [EARLY]},
             "advice",
             "set max_num_batched_tokens 512 → 1024 before it happens again: forecast 98 % of "
             "requests in target; price: ITL p99 27 → 43 ms, restart",
         ),
         # steps show what runs
         (
-            {"advice": [EARLY], "cells": cells(cell(10, **_STEPS)), "configured": OLD},
+            {"advice": [EARLY], "cells": cells(cell(10, **STEPS)), "configured": OLD},
             "setting",
             "correct serving.max_num_batched_tokens in driftwatch.yaml (the start-up log has it): "
             "it says 512, and the servers run at least 1024; 1024 was advised Wed 03:05",
@@ -294,85 +292,6 @@ def test_a_release_that_came_to_slow_servers_counts_once() -> None:
     came = "vllm 0.32.0 → 0.33.0 came Wed 22:59; not taken back"
     assert {row.family: came in row.done for row in rows} == {"speed": True, "traffic": False}
     assert not any("0.33.0" in row.done for row in rows if row.family == "traffic")
-
-
-LONGER = {"prompt_tokens_count": 900.0, "ttft_seconds_count": 900.0}
-
-
-def _drift() -> Report:
-    """Prompts twice as long for 20 h; a restart ten hours after their end."""
-    rows = [
-        cell(
-            10 * n,
-            prompt_tokens_sum=900.0 * (2000 if 0 < n <= 120 else 1000),
-            missed_low=500.0 if 0 < n <= 120 else 1.0,
-            missed_high=500.0 if 0 < n <= 120 else 1.0,
-            restarted=n == 180,
-            **LONGER,
-            **(_STEPS if n >= 180 else {}),
-        )
-        for n in range(-20, 400)
-    ]
-    ticket = incident(
-        id="c" * 12,
-        alert="RetuneAdvised",
-        severity="ticket",
-        page=page(alert="RetuneAdvised", severity="ticket", advice=MORE),
-        last_true_at=BEGAN + timedelta(hours=30),
-        resolved_at=None,
-    )
-    replaced = KnobMove("max_num_seqs", 128.0, 512.0)
-    return reported(
-        cells=cells(*rows),
-        configured=OLD,
-        usual={"p": Usual("tuned_for", {"prompt_tokens_mean": 1000.0})},
-        incidents=[_over(MORE), ticket],
-        advice=[
-            given("p", BEGAN, (replaced,), "abcdef012345"),
-            EARLY,
-            # an answer of another incident that was replaced by one without a setting
-            given("p", ticket.started_at + HOUR, (replaced,), ticket.id),
-            given("p", ticket.started_at + 2 * HOUR, (), ticket.id),
-        ],
-        verifications=[
-            verification(
-                id=f"v{n}",
-                verdict=verdict,
-                change=INFERRED.change,
-                instance=f"s{n}:8000",
-                incident_id="abcdef012345",
-                effects=(Effect("in_target_ratio", 0.4, 0.74, 0.2, 0.5, 0.76, "1"),),
-            )
-            for n, verdict in enumerate(("PASS", "INCONCLUSIVE", "PASS"))
-        ],
-    )
-
-
-def test_a_drift_that_is_over_is_one_row_and_its_asks_agree() -> None:
-    """The ticket about it is still open: it waits days for the lengths to stay."""
-    report = _drift()
-    (row,) = report.moved
-    assert words.when_text(row) == "Wed 02:40–22:40"
-    assert row.result == (
-        "helped on 2 of 3 servers: 40 → 74 % in target, still below 95 %; prompts back to normal "
-        "Wed 22:40"
-    )
-    # 120 cells of 500 each: what page and ticket both cover counts once
-    assert row.missed.low == 60_000 and row.counted_hours == 20
-    assert [one.what for one in report.for_you] == [
-        "add 2 replicas (6 in all) in case prompts ×2.0 come back (over by itself Wed 22:40): no "
-        "setting helps, forecast 99 % of requests in target. Or cache half the prompt tokens: "
-        "capacity 8.8 → 12 req/s",
-        "keep max_num_batched_tokens 1024: helped on 2 of 3 servers: 40 → 74 % in target, still "
-        "below 95 %",
-        "what is max_num_batched_tokens since the restart of Thu 08:30 (1 server)? Nobody "
-        "confirmed it; driftwatch.yaml says 512, and the servers run at least 1024; 1024 was "
-        "advised Wed 03:05. Correct driftwatch.yaml, and record it: driftwatch verify p --setting "
-        "max_num_batched_tokens=N --at 2026-11-19T08:30Z",
-    ]
-    assert "MISSED 60.3k of 378k requests in the week (16 %), each counted once" in flat(report)
-    assert "FOR YOU 1. " in flat(report) and " 3. p: what is" in flat(report)
-    assert max(map(len, top_screen(report, 200))) <= 100
 
 
 NOTHING = Advice(action="no_action", reason=Reason("x", "all in target"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,13 +24,11 @@ from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import with_last_load
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.news import message_facts
-from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Answer, Candidate, Gate, Question
 from driftwatch.service.replay import Ticks
-from driftwatch.service.timing import BoundedQuestions
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.history import TargetAdvice
 from driftwatch.store.minute_columns import STORED_SCHEMA, no_minutes
@@ -248,6 +244,10 @@ def test_what_drains_a_server_asks_for_the_room_of_the_others(
     assert message_facts(firing[0].incident, finding, at).cause == "replica_slow "
 
 
+AT = datetime(2026, 3, 2, 8, tzinfo=UTC)
+MOMENT = Moment(Target(TargetKey("a:8000", "0"), {}, "a"), AT, pl.DataFrame())
+
+
 @pytest.mark.parametrize(
     ("least", "action", "capacity"),
     [(0.93, "no_action", None), (0.7, "change", 6.48), (None, "change", 6.48)],
@@ -362,46 +362,3 @@ def test_minutes_that_are_caught_up_replay_nothing_but_are_asked_again_later(
     engine.asked.clear()
     happenings(long_cap, after=happened[-1].at)
     assert engine.asked == []
-
-
-AT = datetime(2026, 3, 2, 8, tzinfo=UTC)
-PLAN = Plan(rules=(), trees={})
-MOMENT = Moment(Target(TargetKey("a:8000", "0"), {}, "a"), AT, pl.DataFrame())
-
-
-@pytest.fixture
-def leave() -> Iterator[threading.Event]:
-    """For what simulates slowly: it may end."""
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) -> None:
-    asked: list[str | None] = []
-
-    def slow(moment: Moment, plan: Plan, *, incident_id: str | None = None) -> TargetAdvice:
-        asked.append(incident_id)
-        leave.wait(30)
-        advice = Answer(at=moment.at, advice=Advice(action="none", reason=Reason("other", "fine")))
-        return moment.stored_answer(advice, incident_id)
-
-    questions = BoundedQuestions(0.2, slow)
-    questions.begin()
-    began = time.monotonic()
-    late = [questions(MOMENT, PLAN, incident_id=name) for name in "ab"]
-    assert time.monotonic() - began < 5
-    questions.begin()
-    late.append(questions(MOMENT, PLAN, incident_id="c"))
-    assert {one.answer.advice.why for one in late} == {
-        "the simulations of this tick took over 0.2 s"
-    }
-    assert [one.incident_id for one in late] == ["a", "b", "c"]
-    assert all(one.failed for one in late)  # so that it is asked again
-    assert asked == ["a"]
-    leave.set()
-    time.sleep(0.1)
-    questions.begin()
-    answer = questions(MOMENT, PLAN, incident_id="d")
-    assert (answer.failed, answer.answer.advice.why) == (None, "fine")
-    assert asked == ["a", "d"]

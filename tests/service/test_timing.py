@@ -1,10 +1,21 @@
-"""The schedule of a process: calls, errors and skipped calls, a clock that steps back."""
+"""The schedule of a process, and the time that a tick's simulations may take."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 
-from driftwatch.service.timing import Schedule
+import polars as pl
+import pytest
+
+from driftwatch.model import Advice, Reason, Target, TargetKey
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import Moment
+from driftwatch.recommend.advice import Answer
+from driftwatch.service.timing import BoundedQuestions, Schedule
+from driftwatch.store.history import TargetAdvice
 
 WAIT_SECONDS = 20.0
 
@@ -44,3 +55,46 @@ def test_after_a_step_back_of_the_clock_every_job_is_called_at_once() -> None:
 
 def test_a_schedule_that_never_began_can_be_stopped() -> None:
     Schedule(lambda job, error: None).stop()
+
+
+AT = datetime(2026, 3, 2, 8, tzinfo=UTC)
+PLAN = Plan(rules=(), trees={})
+MOMENT = Moment(Target(TargetKey("a:8000", "0"), {}, "a"), AT, pl.DataFrame())
+
+
+@pytest.fixture
+def leave() -> Iterator[threading.Event]:
+    """For what simulates slowly: it may end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) -> None:
+    asked: list[str | None] = []
+
+    def slow(moment: Moment, plan: Plan, *, incident_id: str | None = None) -> TargetAdvice:
+        asked.append(incident_id)
+        leave.wait(30)
+        advice = Answer(at=moment.at, advice=Advice(action="none", reason=Reason("other", "fine")))
+        return moment.stored_answer(advice, incident_id)
+
+    questions = BoundedQuestions(0.2, slow)
+    questions.begin()
+    began = time.monotonic()
+    late = [questions(MOMENT, PLAN, incident_id=name) for name in "ab"]
+    assert time.monotonic() - began < 5
+    questions.begin()
+    late.append(questions(MOMENT, PLAN, incident_id="c"))
+    assert {one.answer.advice.why for one in late} == {
+        "the simulations of this tick took over 0.2 s"
+    }
+    assert [one.incident_id for one in late] == ["a", "b", "c"]
+    assert all(one.failed for one in late)  # so that it is asked again
+    assert asked == ["a"]
+    leave.set()
+    time.sleep(0.1)
+    questions.begin()
+    answer = questions(MOMENT, PLAN, incident_id="d")
+    assert (answer.failed, answer.answer.advice.why) == (None, "fine")
+    assert asked == ["a", "d"]
